@@ -31,6 +31,7 @@ mod table;
 mod unexpected;
 
 use super::slab::Key;
+pub use posted::Candidate;
 use posted::Posted;
 use table::Group;
 use unexpected::Unexpected;
@@ -200,6 +201,30 @@ impl<R: Copy, M: Copy> Matching<R, M> {
                 Ok(Posting::TakesAndWaits(message, self.posted.push(wanted, token, times)))
             }
         }
+    }
+
+    /// Whether any receive would be [posted](Self::wait) now: no message waits at all, and there is room.
+    #[inline(always)]
+    pub fn is_waiting(&self) -> bool {
+        self.unexpected.len() == 0 && self.posted.len() < self.limit
+    }
+
+    /// Posts a receive for one message where it is known that [none is there](Self::is_waiting).
+    #[inline(always)]
+    pub fn wait(&mut self, wanted: Wanted, token: R) {
+        self.posted.push(wanted, token, Times::Once);
+    }
+
+    /// The receive for one message that a message would take if it arrived now.
+    #[inline(always)]
+    pub fn candidate(&self, source: u64, tag: u64) -> Option<Candidate<R>> {
+        self.posted.candidate(source, tag)
+    }
+
+    /// That message has arrived, and nothing has changed since: the receive is over.
+    #[inline(always)]
+    pub fn arrive_for(&mut self, candidate: &Candidate<R>) {
+        self.posted.take_candidate(candidate);
     }
 
     /// The next unexpected message for a posted receive that takes many.

@@ -57,23 +57,41 @@ impl<T> Slab<T> {
         room.map_err(|_| Error::OutOfResource)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> Key {
-        self.insert_with(|_| value)
+        let (key, place) = self.vacancy();
+        *place = Some(value);
+        key
     }
 
     /// Keeps what `make` makes for the key that it gets.
     #[inline(always)]
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
-        if let Some(index) = self.free.pop() {
-            let entry = &mut self.entries[index as usize];
-            let key = Key { index, generation: entry.generation };
-            entry.value = Some(make(key));
-            return key;
-        }
-        let key = Key { index: self.entries.len() as u32, generation: self.first };
-        self.entries.push(Entry { generation: self.first, value: Some(make(key)) });
+        let (key, place) = self.vacancy();
+        *place = Some(make(key));
         key
+    }
+
+    /// A free place, and the key of what is kept there.
+    #[inline(always)]
+    fn vacancy(&mut self) -> (Key, &mut Option<T>) {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(),
+        };
+        let entry = &mut self.entries[index as usize];
+        // So there is nothing to be dropped, and what is made is made in its place.
+        let None = entry.value else { unreachable!("a free place is empty") };
+        (Key { index, generation: entry.generation }, &mut entry.value)
+    }
+
+    /// A place more.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> u32 {
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry { generation: self.first, value: None });
+        index
     }
 
     #[inline]
@@ -95,6 +113,17 @@ impl<T> Slab<T> {
         entry.generation = entry.generation.wrapping_add(1).max(1);
         self.free.push(index);
         true
+    }
+
+    /// Like [`Self::discard`], of what has nothing to be dropped; what it has stays for ever.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, index: u32) {
+        let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.value.is_some()) else {
+            return;
+        };
+        std::mem::forget(entry.value.take());
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        self.free.push(index);
     }
 
     /// What is kept at `index` now, with its key.
@@ -230,6 +259,17 @@ mod tests {
         assert_eq!(Key::from_raw(second.raw()), second);
         assert_eq!((slab.remove(second.index), slab.remove(second.index)), (Some('b'), None));
         assert!(slab.len() == 0 && slab.indices().is_empty());
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_its_place_to_the_next() {
+        let mut slab = Slab::new();
+        let first = slab.insert('a');
+        slab.forget(first.index);
+        slab.forget(first.index);
+        assert_eq!((slab.get(first), slab.len()), (None, 0));
+        let second = slab.insert('b');
+        assert!(second.index == first.index && second != first);
     }
 
     #[test]

@@ -6,12 +6,17 @@ use std::os::fd::OwnedFd;
 
 use super::stream::{Long, Stream};
 use crate::link::{Lent, stream};
-use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, NONCE, Receiver, Sender, Shared};
+use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, LONGEST, NONCE, Next, Receiver, Sender, Shared};
 use crate::wire::gni::stream::{GREETING, TOKEN};
 
-/// Longest of what goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than to copy
-/// [what is longer](super::stream::MESSAGE).
+/// Longest message that always goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than
+/// to copy [what is longer](super::stream::MESSAGE).
 const MESSAGE: usize = 4096;
+/// Longest that does while the peer is not behind: to copy it twice takes less than a system call and an answer.
+const LONG: usize = 64 << 10;
+/// Bytes of those that go before anything comes from the peer: it may have to keep them.
+const AHEAD: usize = 1 << 20;
+const _: () = assert!(LONG + 64 <= LONGEST && AHEAD >= LONG);
 /// Bytes of a piece of a long message, where it goes by rings, and by a stream.
 const PIECE: usize = 16 << 10;
 const FAR_PIECE: usize = 256 << 10;
@@ -21,6 +26,9 @@ pub struct Mailbox {
     pub(super) side: Side,
     sent: u64,
     received: u64,
+    /// Bytes of long messages that have gone in one entry since so many entries have come.
+    ahead: usize,
+    ahead_since: u64,
 }
 
 /// Where the other one is.
@@ -76,33 +84,33 @@ impl Far {
 impl Near {
     #[inline(always)]
     fn push(&mut self, kind: u8, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
-        let Some(peer) = &self.peer else { return Ok(false) };
-        if !self.sender.push(kind, pieces)? {
-            return Ok(false);
-        }
-        if !self.sender.is_polled() {
-            peer.shared.ring(peer.place);
-        }
-        peer.bell.after_entry();
-        Ok(true)
+        Ok(self.peer.is_some() && self.sender.push(kind, pieces)? && self.tell())
+    }
+
+    #[inline(always)]
+    fn push_word(&mut self, kind: u8, word: u64, data: Lent) -> Result<bool, Corrupt> {
+        Ok(self.peer.is_some() && self.sender.push_word(kind, word, data)? && self.tell())
     }
 
     fn push_bytes(&mut self, kind: u8, bytes: &[u8]) -> Result<bool, Corrupt> {
-        let Some(peer) = &self.peer else { return Ok(false) };
-        if !self.sender.push_bytes(kind, bytes)? {
-            return Ok(false);
-        }
+        Ok(self.peer.is_some() && self.sender.push_bytes(kind, bytes)? && self.tell())
+    }
+
+    /// Has the peer look, if there is one: an entry has been written.
+    #[inline(always)]
+    fn tell(&mut self) -> bool {
+        let Some(peer) = &self.peer else { return false };
         if !self.sender.is_polled() {
             peer.shared.ring(peer.place);
         }
         peer.bell.after_entry();
-        Ok(true)
+        true
     }
 }
 
 impl Mailbox {
     pub(super) fn of(side: Side) -> Self {
-        Self { side, sent: 0, received: 0 }
+        Self { side, sent: 0, received: 0, ahead: 0, ahead_since: 0 }
     }
 
     fn near(&self) -> Option<&Peer> {
@@ -131,6 +139,26 @@ impl Mailbox {
             Side::Far(far) => push_far(far, kind, pieces),
         };
         self.sent += u64::from(is_pushed);
+        if pieces[1].len() > MESSAGE && is_pushed {
+            self.go_ahead(pieces[1].len());
+        }
+        Ok(is_pushed)
+    }
+
+    /// The same of a word, little-endian, and what follows it.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub fn push_word(&mut self, kind: u8, word: u64, data: Lent) -> Result<bool, Corrupt> {
+        let is_pushed = match &mut self.side {
+            Side::Near(near) => near.push_word(kind, word, data)?,
+            Side::Far(far) => push_far(far, kind, [stream::lend(&mut word.to_le_bytes()), data]),
+        };
+        self.sent += u64::from(is_pushed);
+        if data.len() > MESSAGE && is_pushed {
+            self.go_ahead(data.len());
+        }
         Ok(is_pushed)
     }
 
@@ -163,6 +191,26 @@ impl Mailbox {
     #[inline(always)]
     pub fn has_come(&self) -> bool {
         self.near().is_some_and(|peer| peer.receiver.has_next())
+    }
+
+    /// What is next from a peer of this node, for who has a short way for entries of this kind; from others anything may be.
+    #[inline(always)]
+    pub fn next(&self, kind: u8) -> Next {
+        match &self.side {
+            Side::Near(Near { peer: Some(peer), .. }) => peer.receiver.next(kind),
+            Side::Near(_) | Side::Far(_) => Next::Other,
+        }
+    }
+
+    /// That entry, of so many bytes, is done with.
+    #[inline(always)]
+    pub fn pass(&mut self, length: usize) {
+        if let Side::Near(Near { peer: Some(peer), .. }) = &mut self.side {
+            self.received += 1;
+            if peer.receiver.pass(length) {
+                peer.bell.after_room();
+            }
+        }
     }
 
     /// The kind of the next entry, if there is one.
@@ -326,15 +374,33 @@ impl Mailbox {
         if matches!(self.side, Side::Far(_)) { super::stream::MESSAGE } else { MESSAGE }
     }
 
-    /// The same of a message that nobody is to answer, and does not [follow](Self::go_on) its entry.
-    #[inline(always)]
-    pub fn copied(&self) -> usize {
-        if matches!(self.side, Side::Far(_)) { super::stream::LONG - 1 } else { MESSAGE }
-    }
-
-    /// Bytes of a message that follows its entry without a question, at most.
+    /// Bytes of a message that [follows](Self::go_on) its entry without a question, at most.
     pub fn streamed(&self) -> usize {
         if matches!(self.side, Side::Far(_)) { super::stream::STREAMED } else { 0 }
+    }
+
+    /// Whether a message of so many bytes goes in one entry now.
+    #[inline(always)]
+    pub fn takes(&self, length: usize) -> bool {
+        length <= MESSAGE || self.takes_long(length)
+    }
+
+    #[inline(never)]
+    fn takes_long(&self, length: usize) -> bool {
+        let ahead = if self.ahead_since == self.received { self.ahead } else { 0 };
+        match self.side {
+            Side::Near(_) => length <= LONG && ahead + length <= AHEAD,
+            Side::Far(_) => length < super::stream::LONG,
+        }
+    }
+
+    /// A long message has gone.
+    #[inline(never)]
+    fn go_ahead(&mut self, length: usize) {
+        if self.ahead_since != self.received {
+            (self.ahead, self.ahead_since) = (0, self.received);
+        }
+        self.ahead += length;
     }
 
     /// Bytes of a piece of a long message.

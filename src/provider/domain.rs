@@ -19,7 +19,7 @@ use super::sys::{
     self, CntrAttr, CqAttr, DomainAttr, OpsDomain, fi_atomic_attr, fi_av_attr, fi_info, fi_ops, fi_poll_attr,
     fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
-use super::traffic::Traffic;
+use super::traffic::{Found, Traffic};
 use super::wait::Beside;
 use super::{av, cntr, cq, endpoint, mr, nosys, poll, shared};
 use crate::sync::EngineCell;
@@ -44,11 +44,11 @@ pub struct Domain {
 
 impl Domain {
     /// Does what there is to be done, unless somebody else does.
-    #[inline]
-    pub(super) fn progress(&self) {
-        if let Some(found) = self.traffic.try_with(Traffic::progress) {
-            found.wait();
-        }
+    #[inline(always)]
+    pub(super) fn progress(&self) -> Found {
+        let found = self.traffic.try_with(Traffic::progress).unwrap_or(Found::Something);
+        found.wait();
+        found
     }
 
     /// The same, thoroughly.

@@ -35,6 +35,7 @@ mod entry;
 mod refused;
 mod rma;
 mod scalable;
+mod tables;
 mod transfer;
 mod trigger;
 mod work;

@@ -10,7 +10,7 @@ use crate::error::panic::{run, tell};
 const TITLE: &str = "gni";
 
 /// Runs the body of an entry; `otherwise` is what a panic makes of it.
-#[inline]
+#[inline(always)]
 pub(super) fn guard_or<R>(entry: &str, otherwise: R, body: impl FnOnce() -> R) -> R {
     match catch_unwind(AssertUnwindSafe(|| run(TITLE, entry, body))) {
         Ok(result) => result,
@@ -37,7 +37,7 @@ pub(super) fn count(entry: &str, body: impl FnOnce() -> Outcome<c_int>) -> c_int
 }
 
 /// Runs the body of an entry that answers a size or an error.
-#[inline]
+#[inline(always)]
 pub(super) fn size(entry: &str, body: impl FnOnce() -> Outcome<usize>) -> isize {
     match guard_or(entry, Err(Errno::OTHER), body) {
         Ok(size) => size as isize,

@@ -3,6 +3,7 @@
 //! * `buffer`: the memory of a message. `context`: an endpoint, its operations and peers; `ending`: how those end.
 //! * `send`, `receive`, `arrive`: messages on their way out, receives, and what comes; `shared`: receives of several endpoints.
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
+//! * `short`: the short way of messages that are taken as they come.
 //! * `triggered`: what begins when a counter has come so far, and the work that a domain queues.
 //! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
 //! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them. `vain`: who looks for nothing.
@@ -42,6 +43,7 @@ mod rma;
 mod rma_tests;
 mod send;
 mod shared;
+mod short;
 #[cfg(test)]
 mod sleep_tests;
 mod target;
@@ -58,6 +60,7 @@ pub use rest::Rests;
 pub use rma::{Act, Reach};
 pub use send::Order;
 pub use shared::{Queue, SharedWant};
+pub use short::{Plain, Short, ShortWant};
 pub use triggered::{Trigger, Work};
 pub use vain::Found;
 
@@ -66,9 +69,9 @@ const EAGER: usize = 4096;
 /// Bytes of values of one atomic operation, at most.
 pub const MOST_VALUES: usize = EAGER;
 /// Calls without anything new between looks for datagrams; while a connection is being made; and calls with something.
-const IDLE: u32 = 256;
-const HASTE: u32 = 16;
-/// Calls between looks at the clock of a program that calls often.
+const IDLE: u32 = 64 * OFTEN;
+const HASTE: u32 = OFTEN;
+/// Calls between looks at the clock of a program that calls often, and at what is seldom anything.
 const OFTEN: u32 = 16;
 /// Nanoseconds between looks for datagrams, however few calls there are; and where there is always something else.
 const LATE: u64 = 50_000;
@@ -120,8 +123,8 @@ pub struct Traffic {
     deferred: Vec<triggered::Deferred>,
     /// Calls, which others may look at.
     passes: Arc<AtomicU32>,
-    /// Calls until the clock is looked at; when it was; when connections were last seen to.
-    until_clock: u32,
+    /// Calls are rare, so that the clock is looked at in each; when it was; when connections were last seen to.
+    is_rare: bool,
     clock_at: u64,
     control_at: u64,
     watch_at: u64,
@@ -160,7 +163,7 @@ impl Traffic {
             leaving: Vec::new(),
             deferred: Vec::new(),
             passes: Arc::new(AtomicU32::new(0)),
-            until_clock: 1,
+            is_rare: true,
             clock_at: 0,
             control_at: 0,
             watch_at: 0,
@@ -199,6 +202,7 @@ impl Traffic {
     pub fn progress(&mut self) -> Found {
         let Some(nic) = &self.nic else { return Found::Something };
         let is_rung = nic.is_rung();
+        let passes = self.count_pass();
         let mut count = 0;
         for index in 0..self.polled.len() {
             // Reading may end a connection.
@@ -207,6 +211,22 @@ impl Traffic {
                 count += self.read(slot, peer);
             }
         }
+        let others = self.streams.len() | self.again.len() | self.deferred.len();
+        if others != 0 || is_rung | self.is_stirred | self.is_rare || passes.is_multiple_of(OFTEN) {
+            return self.progress_besides(passes, count, is_rung);
+        }
+        let is_vain = count == 0;
+        match (std::mem::replace(&mut self.is_vain, is_vain), is_vain) {
+            (true, true) => Found::Nothing,
+            (false, true) => Found::NothingYet,
+            (_, false) => Found::Something,
+        }
+    }
+
+    /// Does what there is to be done now and then, and seldom, after so much has been read.
+    #[cold]
+    #[inline(never)]
+    fn progress_besides(&mut self, passes: u32, mut count: usize, is_rung: bool) -> Found {
         if !self.streams.is_empty() {
             count += self.look_far(count != 0);
         }
@@ -217,21 +237,16 @@ impl Traffic {
         if !self.deferred.is_empty() {
             self.fire();
         }
-        let mut is_long = false;
-        self.until_clock -= 1;
-        if self.until_clock == 0 {
-            is_long = self.look_at_clock(count != 0);
-        }
-        let passes = self.count_pass();
+        let is_long = self.is_clock_due() && self.look_at_clock(count != 0);
         let often = if self.engine.poll_timeout().is_some() { HASTE } else { IDLE };
-        if passes.is_multiple_of(often) && count == 0 || self.is_stirred || passes.is_multiple_of(64 * IDLE) {
+        if passes.is_multiple_of(often) && count == 0 || self.is_stirred || passes.is_multiple_of(16 * IDLE) {
             self.is_stirred = false;
             self.control();
         }
         let is_vain = count == 0 && !is_called;
         match std::mem::replace(&mut self.is_vain, is_vain) && is_vain {
             _ if is_long => Found::NothingForLong,
-            true => Found::Nothing,
+            true => Found::NothingElse,
             false => Found::Something,
         }
     }
@@ -244,13 +259,18 @@ impl Traffic {
         passes
     }
 
+    /// Whether the clock is looked at in this call.
+    fn is_clock_due(&self) -> bool {
+        self.is_rare || self.passes.load(Ordering::Relaxed).is_multiple_of(OFTEN)
+    }
+
     /// Sees to connections when nobody has for long. A program that calls seldom has the clock looked at in each call.
     #[cold]
     #[inline(never)]
     fn look_at_clock(&mut self, is_busy: bool) -> bool {
         let now = self.clock.nanos();
         let is_rare = now - std::mem::replace(&mut self.clock_at, now) >= LATE;
-        self.until_clock = if is_rare { 1 } else { OFTEN };
+        self.is_rare = is_rare;
         if now - self.control_at >= if is_busy { BUSY } else { LATE } {
             self.control();
         }

@@ -162,11 +162,15 @@ impl Wait {
     }
 
     /// Something is there that sleepers sleep for.
-    #[inline]
+    #[inline(always)]
     pub fn notify(&self) {
-        if self.manner == Manner::Never {
-            return;
+        if self.manner != Manner::Never {
+            self.notify_sleepers();
         }
+    }
+
+    #[inline(never)]
+    fn notify_sleepers(&self) {
         // SYNC POINT: wait (the other half in `arm`): either the sleeper sees what is there, or we see that it is armed.
         fence(Ordering::SeqCst);
         if self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::AcqRel) {

@@ -156,6 +156,39 @@ fn what_is_held_is_not_overwritten() {
 }
 
 #[test]
+fn the_short_way_is_the_same_for_whole_entries_of_a_tag_and_none_for_others() {
+    let (_segment, mut sender, mut receiver) = ring();
+    let mut numbers = Numbers(7);
+    for word in 0..20_000_u64 {
+        let (tag, len) = ((word % 3) as u8, numbers.below([20, 5000, LONGEST - 8][word as usize % 3]));
+        let data: Vec<u8> = (0..len).map(|at| (at as u64 ^ word) as u8).collect();
+        assert!(matches!(receiver.next(1), Next::Nothing));
+        assert_eq!(sender.push_word(tag, word, lend(&data)), Ok(true));
+        let whole = [word.to_le_bytes().as_slice(), &data].concat();
+        match receiver.next(1) {
+            Next::Entry(entry) => {
+                let mut bytes = Vec::new();
+                entry.append_to(&mut bytes);
+                assert!((tag, bytes) == (1, whole));
+                receiver.pass(entry.len());
+            }
+            Next::Other => {
+                let arrival = receiver.take().expect("honest").expect("an entry");
+                // Also one of that tag where the way back to the start was before it.
+                assert!(copied(&arrival) == (tag, whole));
+                receiver.release();
+            }
+            Next::Nothing => panic!("an entry is there"),
+        }
+    }
+    for word in [1, u64::MAX, Header::Data { tag: 1, len: LONGEST + 1 }.to_word(), Header::Skip.to_word()] {
+        let (_segment, sender, receiver) = ring();
+        forge::header(&sender, 0, word);
+        assert!(matches!(receiver.next(1), Next::Other), "{word:#x}");
+    }
+}
+
+#[test]
 fn every_header_that_no_sender_writes_is_seen() {
     for (word, what) in [
         (u64::MAX, Corrupt::Kind),

@@ -110,7 +110,7 @@ impl Bars {
 // stored after the bar REVOKED, a barrier in all threads, and the sight of a door without INSIDE in this
 // order; an owner that wrote INSIDE before the barrier is seen and waited for, and one that wrote it later
 // sees the bar and leaves without the state. Nobody becomes owner after that.
-// SAFETY: the state is lent by `with`, `try_with`, `with_unless` and `visit` only, to the thread whose mark is in
+// SAFETY: the state is lent by `with`, `try_with`, `with_unless`, `visit` and `admit` only, to the thread whose mark is in
 // `door` or `holder` with INSIDE: one at a time, by the invariant.
 unsafe impl<T: Send> Sync for EngineCell<T> {}
 
@@ -223,6 +223,18 @@ impl<T> EngineCell<T> {
         let _leave = Leave(&self.door);
         // SAFETY: as in `lend`.
         Some(visit.visit(unsafe { &mut *self.state.get() }))
+    }
+
+    /// Lends the state to a visit as [`with`](Self::with) does to a closure.
+    ///
+    /// # Panics
+    /// As `with`.
+    #[inline(always)]
+    pub fn admit<V: Visit<T>>(&self, visit: V) -> V::Out {
+        let taken = if self.enter(Bars::NONE) { &self.door } else { self.lock(this_thread()) };
+        let _leave = Leave(taken);
+        // SAFETY: as in `lend`.
+        visit.visit(unsafe { &mut *self.state.get() })
     }
 
     /// Puts bars up, or takes them away.
@@ -449,6 +461,27 @@ mod tests {
         assert_eq!((own.visit(More(false)), shared.with(|n| *n)), (Some(4), 1));
         std::thread::scope(|s| s.spawn(|| assert_eq!(own.visit(More(false)), None)).join())
             .expect("no panic");
+    }
+
+    #[test]
+    fn a_visit_is_admitted_whoever_asks_and_gives_the_state_back() {
+        struct Count;
+        impl Visit<u64> for Count {
+            type Out = u64;
+            fn visit(self, state: &mut u64) -> u64 {
+                *state += 1;
+                *state
+            }
+        }
+        for cell in cells() {
+            let before = cell.with(|state| *state);
+            assert_eq!(cell.admit(Count), before + 1);
+            std::thread::scope(|scope| {
+                let there = scope.spawn(|| cell.admit(Count));
+                assert_eq!(there.join().expect("no panic"), before + 2);
+            });
+            assert_eq!((cell.admit(Count), cell.try_with(|state| *state)), (before + 3, Some(before + 3)));
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl<T, const LANES: usize> Nodes<T, LANES> {
         self.0.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: T) -> Key {
         self.0.insert(Node { links: [Links { previous: NONE, next: NONE }; LANES], value })
     }
@@ -66,9 +66,12 @@ impl<T, const LANES: usize> Nodes<T, LANES> {
     }
 
     /// Like [`Self::remove`], of what is not looked at any more.
-    #[inline]
-    pub(super) fn discard(&mut self, index: u32) {
-        self.0.discard(index);
+    #[inline(always)]
+    pub(super) fn discard(&mut self, index: u32)
+    where
+        T: Copy,
+    {
+        self.0.forget(index);
     }
 
     #[inline]
@@ -116,7 +119,7 @@ impl<T, const LANES: usize> Nodes<T, LANES> {
     }
 
     /// Takes an entry out of the list that it stands in.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unlink(&mut self, lane: usize, list: &mut List, index: u32) {
         let Some(&mut Links { previous, next }) = self.links(lane, index) else { return };
         match self.links(lane, previous) {

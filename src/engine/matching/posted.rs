@@ -23,7 +23,7 @@ const ORDER: usize = 0;
 /// The lane of the group, or of the strays.
 const GROUP: usize = 1;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Receive<R> {
     wanted: Wanted,
     /// Earlier receives have lower ones.
@@ -48,6 +48,14 @@ struct Found {
     sequence: u64,
     /// Of its group in the table, if it is in one.
     place: Option<usize>,
+}
+
+/// A receive that a message would take if it came now.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<R> {
+    /// The caller's name for the receive.
+    pub token: R,
+    found: Found,
 }
 
 #[derive(Debug)]
@@ -97,12 +105,40 @@ impl<R: Copy> Posted<R> {
         ReceiveId(key)
     }
 
+    /// The oldest receive that fits.
+    #[inline(always)]
+    fn find(&self, source: u64, tag: u64) -> Option<Found> {
+        if self.hashed {
+            return self.look_up(source, tag);
+        }
+        // Mostly it is the first.
+        let index = self.order.first();
+        let first = self.nodes.at(index)?;
+        if first.wanted.fits(source, tag) {
+            look();
+            return Some(Found { index, sequence: first.sequence, place: None });
+        }
+        self.search(self.order, ORDER, source, tag)
+    }
+
+    /// The same, until the next change, unless it is one for many messages.
+    #[inline(always)]
+    pub(super) fn candidate(&self, source: u64, tag: u64) -> Option<Candidate<R>> {
+        let found = self.find(source, tag)?;
+        let receive = self.nodes.at(found.index).filter(|receive| receive.times == Times::Once)?;
+        Some(Candidate { token: receive.token, found })
+    }
+
+    /// Such a receive goes.
+    #[inline(always)]
+    pub(super) fn take_candidate(&mut self, candidate: &Candidate<R>) {
+        self.remove(candidate.found.index, candidate.found.place);
+    }
+
     /// The token of the oldest receive that fits, which goes unless it is one for many messages.
     #[inline(always)]
     pub(super) fn take(&mut self, source: u64, tag: u64) -> Option<(R, Option<ReceiveId>)> {
-        let found =
-            if self.hashed { self.look_up(source, tag) } else { self.search(self.order, ORDER, source, tag) };
-        let Found { index, place, .. } = found?;
+        let Found { index, place, .. } = self.find(source, tag)?;
         let receive = self.nodes.at(index)?;
         let token = receive.token;
         if receive.times == Times::Many {
@@ -145,7 +181,7 @@ impl<R: Copy> Posted<R> {
     }
 
     /// The oldest of a list that fits.
-    #[inline]
+    #[inline(never)]
     fn search(&self, list: List, lane: usize, source: u64, tag: u64) -> Option<Found> {
         let fits = |receive: &Receive<R>| {
             look();

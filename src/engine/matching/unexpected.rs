@@ -21,7 +21,7 @@ const SHORT: usize = 4;
 const ORDER: usize = 0;
 const LANES: usize = 1 + INDEXES;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry<M> {
     message: Message<M>,
     is_claimed: bool,

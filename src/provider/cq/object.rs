@@ -10,7 +10,7 @@ use super::super::sys::{self, CqAttr, fid_cq};
 use super::super::wait::{Manner, Wait};
 use super::super::wait_set::{Member, WaitSet};
 use super::{Completion, Entry, Failure, Format, Place, Queue};
-use crate::sync::EngineCell;
+use crate::sync::{EngineCell, Visit};
 
 /// Places that a queue has at least: a program with a short one, which sends much before it reads, is not stopped by it.
 const LEAST: usize = 8192;
@@ -34,6 +34,19 @@ pub struct Cq {
 unsafe impl Object for Cq {
     type Head = fid_cq;
     const CLASS: usize = sys::FI_CLASS_CQ;
+}
+
+/// An entry in its place, and the place for the next, if there is any.
+struct PutAgain(Place, Entry);
+
+impl Visit<Queue> for PutAgain {
+    type Out = Option<Place>;
+
+    #[inline(always)]
+    fn visit(self, queue: &mut Queue) -> Option<Place> {
+        queue.put(self.0, self.1);
+        queue.reserve_arrival().ok()
+    }
 }
 
 impl Cq {
@@ -99,34 +112,9 @@ impl Cq {
     /// The same, and takes a place for what comes next, if there is any.
     #[inline(always)]
     pub fn put_again(&self, place: Place, entry: Entry) -> Option<Place> {
-        let next = self.queue.with(|queue| {
-            queue.put(place, entry);
-            queue.reserve_arrival().ok()
-        });
+        let next = self.queue.admit(PutAgain(place, entry));
         self.wait.notify();
         next
-    }
-
-    /// An operation that ends at once: its entry, if it does.
-    ///
-    /// # Errors
-    /// `FI_EAGAIN`: there is no place for it; it was not tried.
-    #[inline(always)]
-    pub fn put_if(&self, entry: Entry, act: impl FnOnce() -> bool) -> Outcome<()> {
-        let is_done = self.queue.with(|queue| {
-            let place = queue.reserve()?;
-            let is_done = act();
-            if is_done {
-                queue.put(place, entry)
-            } else {
-                queue.release(place)
-            }
-            Ok::<bool, Errno>(is_done)
-        })?;
-        if is_done {
-            self.wait.notify();
-        }
-        Ok(())
     }
 
     /// The operation with this place, if it has one, has ended without an entry.
@@ -140,8 +128,12 @@ impl Cq {
     /// Reads what there is. Where there is nothing progress is made, if nobody else makes it.
     #[inline(always)]
     pub(in super::super) fn read(&self, most: usize, take: impl FnMut(usize, &Completion)) -> Outcome<usize> {
-        if self.queue.with(|queue| most == 0 || queue.is_due()) {
-            self.domain.progress();
+        let (is_empty, is_due) = self.queue.with(|queue| {
+            let is_empty = queue.is_empty();
+            (is_empty, is_empty || most == 0 || queue.is_due())
+        });
+        if is_due && self.domain.progress().is_idle() && is_empty {
+            return Err(Errno::AGAIN);
         }
         let (outcome, is_wanted) = self.queue.with(|queue| {
             let outcome = queue.read(most, take);

@@ -14,7 +14,7 @@ use super::super::object::{self, body, fid_of_class};
 use super::super::pep::{data_size, write_name};
 use super::super::sys::{self, Alias, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fid, fid_ep};
 use super::scalable::Side;
-use super::{Endpoint, Wish, atomic, connected, refused, rma, transfer};
+use super::{Endpoint, Wish, atomic, connected, refused, rma, tables};
 use crate::wire::gni::name::Name;
 
 static OPS: fi_ops = object::ops(close, bind, control);
@@ -110,10 +110,10 @@ pub(in super::super) unsafe fn open(
 /// What C has of an endpoint.
 pub(super) fn head(endpoint: &Endpoint, context: *mut c_void) -> fid_ep {
     let (class, messages, names) = match endpoint.side() {
-        None if endpoint.session.is_some() => (sys::FI_CLASS_EP, &transfer::BOTH, &CONNECTED),
-        None => (sys::FI_CLASS_EP, &transfer::BOTH, &NAMES),
-        Some(Side::Transmit) => (sys::FI_CLASS_TX_CTX, &transfer::SENDS, &refused::NAMES),
-        Some(Side::Receive) => (sys::FI_CLASS_RX_CTX, &transfer::RECEIVES, &refused::NAMES),
+        None if endpoint.session.is_some() => (sys::FI_CLASS_EP, &tables::BOTH, &CONNECTED),
+        None => (sys::FI_CLASS_EP, &tables::BOTH, &NAMES),
+        Some(Side::Transmit) => (sys::FI_CLASS_TX_CTX, &tables::SENDS, &refused::NAMES),
+        Some(Side::Receive) => (sys::FI_CLASS_RX_CTX, &tables::RECEIVES, &refused::NAMES),
     };
     let initiates = |what| endpoint.caps & what != 0 && endpoint.side() != Some(Side::Receive);
     let memory = if initiates(sys::FI_RMA) { &rma::MEMORY } else { &refused::MEMORY };

@@ -27,7 +27,7 @@ use super::super::pep::write_name;
 use super::super::sys::{
     self, EpAttr, OpsEp, fi_info, fi_ops, fi_ops_cm, fi_rx_attr, fi_tx_attr, fid, fid_ep,
 };
-use super::{Endpoint, Wish, announce_at, entry, named, refused, set, transfer};
+use super::{Endpoint, Wish, announce_at, entry, named, refused, set, tables};
 use crate::gni::Place;
 use crate::sync::EngineCell;
 use crate::wire::gni::context::{self, MOST};
@@ -303,9 +303,9 @@ pub(in super::super) unsafe fn open(
         fid: fid_of::<Scalable>(context, &OPS),
         ops: std::ptr::from_ref(&CONTEXTS).cast_mut().cast(),
         cm: std::ptr::from_ref(&NAMES).cast_mut(),
-        msg: std::ptr::from_ref(&transfer::NEITHER.0).cast_mut(),
+        msg: std::ptr::from_ref(&tables::NEITHER.0).cast_mut(),
         rma: std::ptr::from_ref(&refused::MEMORY).cast_mut(),
-        tagged: std::ptr::from_ref(&transfer::NEITHER.1).cast_mut(),
+        tagged: std::ptr::from_ref(&tables::NEITHER.1).cast_mut(),
         atomic: std::ptr::from_ref(&refused::ATOMIC).cast_mut(),
         collective: std::ptr::from_ref(&refused::COLLECTIVE).cast_mut(),
     };

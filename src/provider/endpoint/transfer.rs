@@ -1,57 +1,18 @@
-//! The tables of messages, tagged and not.
+//! Messages, tagged and not, as C wants them sent and received.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::argument::{Foreign, array, copy};
+use super::super::argument::{Foreign, array};
 use super::super::errno::{Errno, Outcome};
-use super::super::guard::size;
-use super::super::nosys::size::{eight, five, four, seven, six, three};
-use super::super::object::body;
 use super::super::offer::{INJECT, MAX_MESSAGE};
-use super::super::sys::{self, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
+use super::super::sys::{self, iovec};
 use super::super::traffic::buffer::Buffer;
-use super::super::traffic::{Look, Order, Want, Work};
+use super::super::traffic::{Look, Order, Plain, Short, ShortWant, Want, Work};
 use super::Endpoint;
 use super::work::Ticket;
+use crate::link::Lent;
 use crate::wire::gni::mailbox::Label;
-
-/// The tables of an object: which of the two it does.
-pub(super) struct Tables(pub(super) fi_ops_msg, pub(super) fi_ops_tagged);
-
-const fn tables(sends: bool, receives: bool) -> Tables {
-    Tables(
-        fi_ops_msg {
-            size: size_of::<fi_ops_msg>(),
-            recv: Some(if receives { recv } else { six }),
-            recvv: Some(if receives { recvv } else { six }),
-            recvmsg: Some(if receives { recvmsg } else { three }),
-            send: Some(if sends { send } else { six }),
-            sendv: Some(if sends { sendv } else { six }),
-            sendmsg: Some(if sends { sendmsg } else { three }),
-            inject: Some(if sends { inject } else { four }),
-            senddata: Some(if sends { senddata } else { seven }),
-            injectdata: Some(if sends { injectdata } else { five }),
-        },
-        fi_ops_tagged {
-            size: size_of::<fi_ops_tagged>(),
-            recv: Some(if receives { trecv } else { eight }),
-            recvv: Some(if receives { trecvv } else { eight }),
-            recvmsg: Some(if receives { trecvmsg } else { three }),
-            send: Some(if sends { tsend } else { seven }),
-            sendv: Some(if sends { tsendv } else { seven }),
-            sendmsg: Some(if sends { tsendmsg } else { three }),
-            inject: Some(if sends { tinject } else { five }),
-            senddata: Some(if sends { tsenddata } else { eight }),
-            injectdata: Some(if sends { tinjectdata } else { six }),
-        },
-    )
-}
-
-pub(super) static BOTH: Tables = tables(true, true);
-pub(super) static SENDS: Tables = tables(true, false);
-pub(super) static RECEIVES: Tables = tables(false, true);
-pub(super) static NEITHER: Tables = tables(false, false);
 
 /// Where a message lies, as C says it.
 #[derive(Clone, Copy)]
@@ -61,6 +22,17 @@ pub(in super::super) enum Memory {
 }
 
 impl Memory {
+    /// Memory in one piece that is there.
+    ///
+    /// # Safety
+    /// As [`buffer`](Self::buffer).
+    #[inline(always)]
+    pub(super) unsafe fn one(self) -> Option<Lent> {
+        let Self::One(start, length) = self else { return None };
+        // SAFETY: the contract, where there is any.
+        (!start.is_null()).then(|| unsafe { Lent::new(start.cast_mut().cast(), length) })
+    }
+
     /// # Safety
     /// What is named is there until the operation has ended.
     #[inline(always)]
@@ -170,8 +142,34 @@ const OF_SENDS: u64 = sys::FI_COMPLETION
 pub(in super::super) const OF_RECEIVES: u64 =
     sys::FI_COMPLETION | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_MULTI_RECV;
 
+/// What has a way of its own.
+const NOT_SHORT: u64 = sys::FI_DELIVERY_COMPLETE | sys::FI_FENCE | sys::FI_TRIGGER;
+
 impl Endpoint {
+    /// Sends a message from memory in one piece, if nothing else is to be seen to; whether it has gone.
     #[inline(always)]
+    pub(super) fn send_short(
+        &self,
+        bytes: Lent,
+        destination: u64,
+        label: Label,
+        context: *mut c_void,
+        manner: Manner<'_>,
+    ) -> bool {
+        let Ok(ready) = self.ready() else { return false };
+        let Ok(flags) = manner.flags(&self.transmit_flags, OF_SENDS) else { return false };
+        let is_injected = manner.is_injected() || flags & sys::FI_INJECT != 0;
+        if flags & NOT_SHORT != 0 || is_injected && bytes.len() > INJECT {
+            return false;
+        }
+        let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
+        let Ok(destination) = self.destination(destination) else { return false };
+        let wants = manner.wants(flags, is_selective);
+        let message = Plain { context: Foreign(context), label, bytes, wants };
+        self.domain.traffic.admit(Short { slot: ready.slot, destination, message })
+    }
+
+    #[inline(never)]
     pub(super) fn send(
         &self,
         buffer: Buffer,
@@ -212,6 +210,26 @@ impl Endpoint {
         Ok(0)
     }
 
+    /// Posts a receive of a tagged message into memory in one piece, if nothing else is to be seen to.
+    #[inline(always)]
+    pub(super) fn receive_short(
+        &self,
+        memory: Lent,
+        source: u64,
+        (tag, ignore): (u64, u64),
+        context: *mut c_void,
+    ) -> bool {
+        let Ok(ready) = self.ready() else { return false };
+        let flags = self.receive_flags.load(Ordering::Relaxed);
+        if self.shares_receives || flags & sys::FI_TRIGGER != 0 {
+            return false;
+        }
+        let is_selective = ready.receive.as_ref().is_some_and(|direction| direction.is_selective);
+        let wants = !is_selective || flags & sys::FI_COMPLETION != 0;
+        let (slot, context) = (ready.slot, Foreign(context));
+        self.domain.traffic.admit(ShortWant { slot, context, source, tag, ignore, memory, wants })
+    }
+
     #[inline(always)]
     fn want(
         &self,
@@ -238,8 +256,8 @@ impl Endpoint {
         Ok((ready.slot, Want { context: Foreign(context), source, tag, buffer, wants, many, instead: None }))
     }
 
-    #[inline(always)]
-    fn receive(
+    #[inline(never)]
+    pub(super) fn receive(
         &self,
         buffer: Buffer,
         source: u64,
@@ -276,7 +294,7 @@ impl Endpoint {
         self.queue(slot, ticket, Work::Receive(Want { wants, instead: Some(ticket.instead()), ..want }))
     }
 
-    fn receive_with(
+    pub(super) fn receive_with(
         &self,
         buffer: Buffer,
         source: u64,
@@ -321,330 +339,7 @@ pub(super) const fn tagged(tag: u64, data: Option<u64>) -> Label {
     Label { tag: Some(tag), data }
 }
 
-/// Sends from where C says.
-///
-/// # Safety
-/// The contract of `fi_msg(3)` and `fi_tagged(3)`.
-#[inline(always)]
-unsafe fn send_from(
-    ep: *mut fid_ep,
-    memory: Memory,
-    destination: u64,
-    label: Label,
-    context: *mut c_void,
-    manner: Manner<'_>,
-) -> isize {
-    size("fi_send", || {
-        // SAFETY: the contract: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the contract: it is readable until the operation has ended.
-        let buffer = unsafe { memory.buffer() }?;
-        endpoint.send(buffer, destination, label, context, manner)
-    })
-}
-
-/// Receives to where C says.
-///
-/// # Safety
-/// The contract of `fi_msg(3)` and `fi_tagged(3)`.
-#[inline(always)]
-unsafe fn receive_to(
-    ep: *mut fid_ep,
-    memory: Memory,
-    source: u64,
-    tag: Option<(u64, u64)>,
-    context: *mut c_void,
-) -> isize {
-    size("fi_recv", || {
-        // SAFETY: the contract: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the contract: it is writable until the operation has ended.
-        let buffer = unsafe { memory.room() }?;
-        endpoint.receive(buffer, source, tag, context)
-    })
-}
-
 /// The data that goes with a message of these flags.
 pub(super) fn data_of(data: u64, flags: u64) -> Option<u64> {
     (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(data)
-}
-
-unsafe extern "C" fn send(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    _: *mut c_void,
-    destination: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe { send_from(ep, Memory::One(buffer, length), destination, plain(None), context, Manner::Usual) }
-}
-
-unsafe extern "C" fn sendv(
-    ep: *mut fid_ep,
-    pieces: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    destination: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe { send_from(ep, Memory::Many(pieces, count), destination, plain(None), context, Manner::Usual) }
-}
-
-unsafe extern "C" fn senddata(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    _: *mut c_void,
-    data: u64,
-    destination: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe {
-        send_from(ep, Memory::One(buffer, length), destination, plain(Some(data)), context, Manner::Usual)
-    }
-}
-
-unsafe extern "C" fn inject(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    destination: u64,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe {
-        send_from(
-            ep,
-            Memory::One(buffer, length),
-            destination,
-            plain(None),
-            std::ptr::null_mut(),
-            Manner::Injected,
-        )
-    }
-}
-
-unsafe extern "C" fn injectdata(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    data: u64,
-    destination: u64,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe {
-        send_from(
-            ep,
-            Memory::One(buffer, length),
-            destination,
-            plain(Some(data)),
-            std::ptr::null_mut(),
-            Manner::Injected,
-        )
-    }
-}
-
-unsafe extern "C" fn recv(
-    ep: *mut fid_ep,
-    buffer: *mut c_void,
-    length: usize,
-    _: *mut c_void,
-    source: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe { receive_to(ep, Memory::One(buffer, length), source, None, context) }
-}
-
-unsafe extern "C" fn recvv(
-    ep: *mut fid_ep,
-    pieces: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    source: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_msg(3)`.
-    unsafe { receive_to(ep, Memory::Many(pieces, count), source, None, context) }
-}
-
-unsafe extern "C" fn tsend(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    _: *mut c_void,
-    destination: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe {
-        send_from(ep, Memory::One(buffer, length), destination, tagged(tag, None), context, Manner::Usual)
-    }
-}
-
-unsafe extern "C" fn tsendv(
-    ep: *mut fid_ep,
-    pieces: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    destination: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe {
-        send_from(ep, Memory::Many(pieces, count), destination, tagged(tag, None), context, Manner::Usual)
-    }
-}
-
-unsafe extern "C" fn tsenddata(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    _: *mut c_void,
-    data: u64,
-    destination: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe {
-        send_from(
-            ep,
-            Memory::One(buffer, length),
-            destination,
-            tagged(tag, Some(data)),
-            context,
-            Manner::Usual,
-        )
-    }
-}
-
-unsafe extern "C" fn tinject(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    destination: u64,
-    tag: u64,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe {
-        send_from(
-            ep,
-            Memory::One(buffer, length),
-            destination,
-            tagged(tag, None),
-            std::ptr::null_mut(),
-            Manner::Injected,
-        )
-    }
-}
-
-unsafe extern "C" fn tinjectdata(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    length: usize,
-    data: u64,
-    destination: u64,
-    tag: u64,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe {
-        send_from(
-            ep,
-            Memory::One(buffer, length),
-            destination,
-            tagged(tag, Some(data)),
-            std::ptr::null_mut(),
-            Manner::Injected,
-        )
-    }
-}
-
-unsafe extern "C" fn trecv(
-    ep: *mut fid_ep,
-    buffer: *mut c_void,
-    length: usize,
-    _: *mut c_void,
-    source: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe { receive_to(ep, Memory::One(buffer, length), source, Some((tag, ignore)), context) }
-}
-
-unsafe extern "C" fn trecvv(
-    ep: *mut fid_ep,
-    pieces: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    source: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the contract of `fi_tagged(3)`.
-    unsafe { receive_to(ep, Memory::Many(pieces, count), source, Some((tag, ignore)), context) }
-}
-
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, message: *const fi_msg, flags: u64) -> isize {
-    size("fi_sendmsg", || {
-        // SAFETY: the contract of `fi_msg(3)`: a message.
-        let message = unsafe { copy(message) }?;
-        // SAFETY: the same: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the same: so many pieces, which are readable until the operation has ended.
-        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
-        let label = plain(data_of(message.data, flags));
-        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
-    })
-}
-
-unsafe extern "C" fn recvmsg(ep: *mut fid_ep, message: *const fi_msg, flags: u64) -> isize {
-    size("fi_recvmsg", || {
-        // SAFETY: the contract of `fi_msg(3)`: a message.
-        let message = unsafe { copy(message) }?;
-        // SAFETY: the same: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the same: so many pieces, which are writable until the operation has ended.
-        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
-        endpoint.receive_with(buffer, message.addr, None, message.context, flags)
-    })
-}
-
-unsafe extern "C" fn tsendmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, flags: u64) -> isize {
-    size("fi_tsendmsg", || {
-        // SAFETY: the contract of `fi_tagged(3)`: a message.
-        let message = unsafe { copy(message) }?;
-        // SAFETY: the same: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the same: so many pieces, which are readable until the operation has ended.
-        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
-        let label = tagged(message.tag, data_of(message.data, flags));
-        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
-    })
-}
-
-unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, flags: u64) -> isize {
-    size("fi_trecvmsg", || {
-        // SAFETY: the contract of `fi_tagged(3)`: a message.
-        let message = unsafe { copy(message) }?;
-        // SAFETY: the same: an endpoint.
-        let endpoint = unsafe { body::<Endpoint>(ep) }?;
-        // SAFETY: the same: so many pieces, which are writable until the operation has ended.
-        let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
-        endpoint.receive_with(
-            buffer,
-            message.addr,
-            Some((message.tag, message.ignore)),
-            message.context,
-            flags,
-        )
-    })
 }

@@ -4,11 +4,14 @@ use super::super::errno::Outcome;
 use super::context::{Context, Item, Pull, Receive, Stage, Unexpected, What};
 use super::ending::Received;
 use super::landing::Landed;
+use super::short::Taken;
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
 use crate::engine::slab::Key;
+use crate::gni::Mailbox;
 use crate::link::Lent;
-use crate::wire::gni::mailbox::{self, Label};
+use crate::shm::Next;
+use crate::wire::gni::mailbox::{self, Label, SHORT};
 use crate::wire::gni::remote::Remote;
 
 /// Entries that are read from a peer before others have their turn.
@@ -39,15 +42,18 @@ impl Traffic {
     }
 
     /// Reads what has come from a peer.
-    #[inline]
+    #[inline(never)]
     pub(super) fn read(&mut self, slot: u32, peer: u32) -> usize {
         let Ok(context) = self.context(slot) else { return 0 };
         let outcome = context.read(peer);
         match outcome {
             Ok((0, Left::Nothing)) => 0,
             Ok((count, left)) => {
+                let is_plain = left == Left::Nothing && context.is_calm(peer);
                 self.moved += count as u64;
-                self.after(slot, peer, left);
+                if !(is_plain && self.closing.is_empty()) {
+                    self.after(slot, peer, left);
+                }
                 count
             }
             Err(Lost) if self.is_unreached(slot, peer) => 0,
@@ -62,7 +68,7 @@ impl Traffic {
     }
 
     /// Sees to what reading has left to be done.
-    #[inline]
+    #[inline(never)]
     fn after(&mut self, slot: u32, peer: u32, left: Left) {
         let Ok(context) = self.context(slot) else { return };
         let Some(there) = context.peers.get(peer as usize) else { return };
@@ -84,43 +90,61 @@ impl Traffic {
 }
 
 impl Context {
-    #[inline]
+    /// Whether nothing waits to be said to a peer that is known, and nothing is owed.
+    #[inline(always)]
+    fn is_calm(&self, peer: u32) -> bool {
+        let there = self.peers.get(peer as usize);
+        let is_quiet =
+            there.is_some_and(|there| there.is_heard & there.queue.is_empty() & there.held.is_empty());
+        is_quiet && !self.owes()
+    }
+
+    #[inline(always)]
     fn read(&mut self, peer: u32) -> Result<(usize, Left), Lost> {
         let mut count = 0;
-        loop {
-            let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
-            let Some(mailbox) = mailbox else { break };
-            if !mailbox.has_next().map_err(|_| Lost)? {
-                if mailbox.number().is_none() {
-                    break;
+        while count < TURN {
+            match self.take_short(peer) {
+                Taken::Message => {}
+                Taken::Nothing => return Ok((count, Left::Nothing)),
+                Taken::Other => {
+                    if let Some(left) = self.take(peer)? {
+                        return Ok((count, left));
+                    }
                 }
-                match self.land(peer)? {
-                    Landed::Whole => count += 1,
-                    Landed::Part => break,
-                    Landed::NoPlace => return Ok((count, Left::Something)),
-                }
-                if count == TURN {
-                    return Ok((count, Left::Something));
-                }
-                continue;
             }
-            if count == TURN || self.place_is_missing() && !self.may_read(peer) {
-                return Ok((count, Left::Something));
-            }
-            let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut())
-            else {
-                break;
-            };
-            let Some(arrival) = mailbox.take().map_err(|_| Lost)? else { break };
-            let heard = if arrival.is_cut { None } else { self.hear(peer, arrival.tag, arrival.bytes) };
-            if let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut())
-            {
-                mailbox.release();
-            }
-            heard.ok_or(Lost)?;
             count += 1;
         }
-        Ok((count, Left::Nothing))
+        let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
+        let is_over = mailbox.is_none_or(|mailbox| matches!(mailbox.next(SHORT), Next::Nothing));
+        Ok((count, if is_over { Left::Nothing } else { Left::Something }))
+    }
+
+    /// Takes whatever is next of a peer; or how reading ends.
+    #[inline(never)]
+    fn take(&mut self, peer: u32) -> Result<Option<Left>, Lost> {
+        let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
+        let Some(mailbox) = mailbox else { return Ok(Some(Left::Nothing)) };
+        if !mailbox.has_next().map_err(|_| Lost)? {
+            let landed = if mailbox.number().is_none() { Landed::Part } else { self.land(peer)? };
+            return Ok(match landed {
+                Landed::Whole => None,
+                Landed::Part => Some(Left::Nothing),
+                Landed::NoPlace => Some(Left::Something),
+            });
+        }
+        if self.place_is_missing() && !self.may_read(peer) {
+            return Ok(Some(Left::Something));
+        }
+        let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
+        let Some(arrival) = mailbox.map_or(Ok(None), Mailbox::take).map_err(|_| Lost)? else {
+            return Ok(Some(Left::Nothing));
+        };
+        let heard = if arrival.is_cut { None } else { self.hear(peer, arrival.tag, arrival.bytes) };
+        if let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut()) {
+            mailbox.release();
+        }
+        heard.ok_or(Lost)?;
+        Ok(None)
     }
 
     /// Whether no more messages may be received now.

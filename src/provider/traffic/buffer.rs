@@ -43,6 +43,7 @@ impl Buffer {
     pub const NONE: Self = Self(Memory::One(Lent::EMPTY));
 
     /// What is lent already.
+    #[inline(always)]
     pub fn of(lent: Lent) -> Self {
         Self(Memory::One(lent))
     }
@@ -107,6 +108,15 @@ impl Buffer {
             Memory::One(lent) => Some(*lent),
             Memory::Kept(kept) => Some(kept.0),
             Memory::Many(_) => None,
+        }
+    }
+
+    /// The same of the program's memory.
+    #[inline(always)]
+    pub fn one(&self) -> Option<Lent> {
+        match &self.0 {
+            Memory::One(lent) => Some(*lent),
+            Memory::Kept(_) | Memory::Many(_) => None,
         }
     }
 

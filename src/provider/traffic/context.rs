@@ -228,7 +228,7 @@ pub(super) struct Peer {
     /// What it wants of memory here.
     pub(super) target: Target,
     /// Its number in the address vector, as that was in this version.
-    number: (u64, u64),
+    pub(super) number: (u64, u64),
 }
 
 impl Peer {
@@ -345,19 +345,24 @@ impl Context {
     /// Which peer has this number.
     #[inline(always)]
     pub(super) fn peer_of(&mut self, number: u64) -> Outcome<u32> {
-        let version = self.ends()?.av.version();
-        if self.version == version
-            && let Some(address) = self.addresses.get(number as u32 as usize)
-            && address.number == number
-        {
-            return Ok(address.peer);
+        match self.known_peer(number) {
+            Some(peer) => Ok(peer),
+            None => self.look_up(number),
         }
-        self.look_up(number, version)
+    }
+
+    /// The same, where it was looked up in this version of the vector.
+    #[inline(always)]
+    pub(super) fn known_peer(&self, number: u64) -> Option<u32> {
+        let version = self.ends.as_ref()?.av.version();
+        let address = self.addresses.get(number as u32 as usize)?;
+        (self.version == version && address.number == number).then_some(address.peer)
     }
 
     #[cold]
     #[inline(never)]
-    fn look_up(&mut self, number: u64, version: u64) -> Outcome<u32> {
+    fn look_up(&mut self, number: u64) -> Outcome<u32> {
+        let version = self.ends()?.av.version();
         if self.version != version {
             self.addresses.clear();
             self.version = version;

@@ -78,8 +78,7 @@ impl Traffic {
                 index += 1;
             }
         }
-        let is_seldom = self.until_clock <= 1;
-        if is_seldom
+        if self.is_clock_due()
             || self.hot.is_empty() && !is_busy
             || self.passes.load(Ordering::Relaxed).is_multiple_of(OTHERS)
         {

@@ -6,6 +6,7 @@ use super::super::errno::{Errno, Outcome};
 use super::buffer::Buffer;
 use super::context::{Context, Item, Outgoing, Stage};
 use super::ending::{Instead, is_quiet, sent};
+use super::short::Plain;
 use super::{Lost, Traffic};
 use crate::engine::slab::Key;
 use crate::link::Lent;
@@ -41,6 +42,14 @@ pub struct Order {
     pub instead: Option<Box<Instead>>,
 }
 
+impl Order {
+    /// What of it matters where it goes at once.
+    #[inline(always)]
+    fn plain(&self, bytes: Lent) -> Plain {
+        Plain { context: self.context, label: self.label, bytes, wants: self.wants }
+    }
+}
+
 /// Lends bytes of our own for a call that only reads them.
 pub(super) fn lend(bytes: &[u8]) -> Lent {
     // SAFETY: whoever it is passed to reads it before it returns, and keeps nothing.
@@ -58,7 +67,7 @@ impl Traffic {
         let peer = context.peer_of(order.destination)?;
         if let Some(whole) = order.buffer.whole()
             && !(order.is_answered | order.is_fenced | order.instead.is_some())
-            && let Some(outcome) = context.send_at_once(peer, &order, whole)
+            && let Some(outcome) = context.send_at_once(peer, order.plain(whole))
         {
             return match outcome {
                 Ok(is_sent) if is_sent => {
@@ -146,7 +155,7 @@ impl Traffic {
 }
 
 /// Why a message does not go at once.
-enum Refused {
+pub(super) enum Refused {
     /// The queue has no place.
     Busy,
     /// The peer breaks the rules.
@@ -156,32 +165,34 @@ enum Refused {
 impl Context {
     /// Sends a short message if nothing is before it; `None`, or false, where it has to wait.
     #[inline(always)]
-    fn send_at_once(&mut self, peer: u32, order: &Order, whole: Lent) -> Option<Result<bool, Refused>> {
+    pub(super) fn send_at_once(&mut self, peer: u32, message: Plain) -> Option<Result<bool, Refused>> {
+        let Plain { context, label, bytes, wants } = message;
         let there = self.peers.get_mut(peer as usize)?;
         let mailbox = there
             .mailbox
             .as_mut()
             .filter(|_| there.is_connected && there.queue.is_empty() && there.held.is_empty())
-            .filter(|mailbox| whole.len() <= mailbox.copied())?;
+            .filter(|mailbox| mailbox.takes(bytes.len()))?;
         let ends = self.ends.as_ref()?;
-        let mut head = [[0; 8]; 2];
-        let (kind, length) = mailbox::emit_short(order.label, &mut head);
-        let mut push = || mailbox.push(kind, [lend(&head.as_flattened()[..length]), whole]);
-        let pushed = match ends.transmit.as_ref().filter(|_| order.wants) {
-            Some(direction) => {
-                let mut outcome = Ok(false);
-                let entry = Entry::Done(sent(order.context, order.label));
-                let put = direction.cq.put_if(entry, || {
-                    outcome = push();
-                    outcome == Ok(true)
-                });
-                if put.is_err() {
-                    return Some(Err(Refused::Busy));
-                }
-                outcome
-            }
-            None => push(),
+        let place = match ends.transmit.as_ref().filter(|_| wants).map(|direction| direction.cq.reserve()) {
+            Some(Ok(place)) => Some(place),
+            Some(Err(_)) => return Some(Err(Refused::Busy)),
+            None => None,
         };
+        let pushed = match label {
+            Label { tag: Some(tag), data: None } => mailbox.push_word(mailbox::SHORT, tag, bytes),
+            label => {
+                let mut head = [[0; 8]; 2];
+                let (kind, length) = mailbox::emit_short(label, &mut head);
+                mailbox.push(kind, [lend(&head.as_flattened()[..length]), bytes])
+            }
+        };
+        if let (Some(direction), Some(place)) = (&ends.transmit, place) {
+            match pushed {
+                Ok(true) => direction.cq.put(place, Entry::Done(sent(context, label))),
+                _ => direction.cq.release_some(Some(place)),
+            }
+        }
         if pushed == Ok(true)
             && let Some(counter) = &ends.sends
         {
@@ -234,7 +245,7 @@ impl Context {
         let (label, send) = (outgoing.label, key.raw());
         let length = outgoing.buffer.length();
         let mut head = [0; HEAD];
-        if !outgoing.is_answered && length > mailbox.copied() && length <= mailbox.streamed() {
+        if !outgoing.is_answered && !mailbox.takes(length) && length <= mailbox.streamed() {
             if outgoing.stage == Stage::Queued {
                 let (kind, head_length) = mailbox::Entry::Streamed { label }.emit(&mut head);
                 if mailbox.begin(kind, &head[..head_length], length) != Some(true) {
@@ -244,7 +255,7 @@ impl Context {
             }
             return Ok(self.stream(peer, key));
         }
-        let is_whole = length <= mailbox.at_once();
+        let is_whole = mailbox.takes(length) || length <= mailbox.at_once();
         let payload = match outgoing.buffer.whole() {
             _ if !is_whole => Lent::EMPTY,
             Some(whole) => whole,

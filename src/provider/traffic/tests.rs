@@ -397,7 +397,7 @@ fn what_may_not_be_said_ends_the_connection_and_no_more() {
     ];
     for (kind, bytes) in lies {
         let [one, two] = pair();
-        let long = some(50_000);
+        let long = some(100_000);
         two.send(&long, 1, 9).expect("told of");
         one.lie(kind, &bytes);
         let mut failed = Vec::new();
@@ -447,7 +447,7 @@ fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
         // Who is connected later is answered, and so is what goes to who fills the ring.
         let three = Side::new();
         two.knows(&three);
-        let long = some(50_000);
+        let long = some(100_000);
         let mut to = vec![0; long.len()];
         three.receive(&mut to, 9);
         let order = |number| {
@@ -518,7 +518,7 @@ fn a_full_queue_stops_no_operation_of_its_own_side() {
     flood(&one, &two, 1);
     let held = two.receive.len();
     assert!(held < MANY, "{held} entries");
-    let (long, mut there) = (some(50_000), vec![0; 50_000]);
+    let (long, mut there) = (some(100_000), vec![0; 100_000]);
     one.receive(&mut there, 9);
     two.send(&long, 1, 9).expect("told of");
     while two.ended(&two.transmit).0.is_empty() {
@@ -544,7 +544,7 @@ fn emitted(entry: &Entry) -> (u8, Vec<u8>) {
 #[test]
 fn what_an_ended_connection_leaves_is_said_to_nobody() {
     let [one, two] = pair();
-    let (long, mut to, mut short) = (some(50_000), vec![0; 50_000], [0; 4]);
+    let (long, mut to, mut short) = (some(100_000), vec![0; 100_000], [0; 4]);
     one.send(&long, 1, 8).expect("told of");
     // SAFETY: the bytes outlive the message.
     let buffer = unsafe { Buffer::new(b"here".as_ptr(), 4) };
@@ -601,7 +601,7 @@ fn who_is_not_there_takes_no_rings() {
 fn what_comes_in_pieces_has_been_sent_when_it_is_there() {
     let [one, two] = pair();
     two.close_memory();
-    let (bytes, mut to) = (some(20_000), vec![0; 20_000]);
+    let (bytes, mut to) = (some(100_000), vec![0; 100_000]);
     two.receive(&mut to, 3);
     one.send(&bytes, 1, 3).expect("told of");
     for _ in 0..3 {

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::tail::Whole;
 use super::{
-    ALIGN, CAPACITY, Corrupt, FOUND, Header, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT, order, span,
+    ALIGN, CAPACITY, Corrupt, FOUND, Header, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT, order,
+    span,
 };
 use crate::link::Lent;
 
@@ -25,6 +26,16 @@ impl Arrival {
     pub fn whole(&self) -> Whole {
         Whole::of(self.bytes)
     }
+}
+
+/// What is next in a ring.
+pub enum Next {
+    /// Nothing yet.
+    Nothing,
+    /// An entry, whose bytes lie in the ring until it is [passed](Receiver::pass).
+    Entry(Lent),
+    /// Something else, right or wrong, that is to be [taken](Receiver::take).
+    Other,
 }
 
 /// The end that reads.
@@ -137,15 +148,50 @@ impl Receiver {
         }
     }
 
+    /// What is next, for who has a short way for whole entries of this tag. It stays.
+    #[inline(always)]
+    pub fn next(&self, tag: u8) -> Next {
+        // SYNC POINT: header (released in `Sender::push`)
+        let word = self.memory.header(self.offset).load(order::TAKE);
+        if word == 0 {
+            return Next::Nothing;
+        }
+        let len = (word >> 32) as usize;
+        let is_it = word as u32 == (Header::Data { tag, len: 0 }).to_word() as u32;
+        if !is_it || len > LONGEST || self.beyond(len) > CAPACITY {
+            return Next::Other;
+        }
+        let start = self.memory.payload(self.offset, len);
+        // SAFETY: inside the ring, which is mapped as long as this lives; the sender leaves it alone until it is passed. Nobody
+        // writes to it here.
+        Next::Entry(unsafe { Lent::new(start, len) })
+    }
+
+    /// The [next](Self::next) entry, of so many bytes, is done with where it lies. Whether the sender hears of it now.
+    ///
+    /// # Panics
+    /// If no such entry fits.
+    #[inline(always)]
+    pub fn pass(&mut self, len: usize) -> bool {
+        assert!(self.beyond(len) <= CAPACITY);
+        self.offset += span(len);
+        self.said()
+    }
+
+    /// Where the empty header behind the next entry ends, if it is of so many bytes.
+    #[inline(always)]
+    fn beyond(&self, len: usize) -> usize {
+        self.offset + span(len) + ALIGN
+    }
+
     /// An entry of so many bytes is next.
     #[inline(always)]
     fn arrived(&mut self, tag: u8, len: usize, is_cut: bool) -> Result<Arrival, Corrupt> {
-        let end = self.offset + span(len);
-        if end + ALIGN > CAPACITY {
+        if self.beyond(len) > CAPACITY {
             return Err(Corrupt::Length);
         }
         let start = self.memory.payload(self.offset, len);
-        self.offset = end;
+        self.offset += span(len);
         self.held += 1;
         // SAFETY: inside the ring, which is mapped as long as an entry of it is held; the sender leaves it
         // alone until it is released. Nobody writes to it here.
@@ -156,6 +202,12 @@ impl Receiver {
     #[inline(always)]
     pub fn release(&mut self) -> bool {
         self.held = self.held.saturating_sub(1);
+        self.said()
+    }
+
+    /// Says how far we have come, if that is due; whether it was.
+    #[inline(always)]
+    fn said(&mut self) -> bool {
         let is_said = self.held == 0 && self.offset >= self.say_at;
         if is_said {
             self.say();

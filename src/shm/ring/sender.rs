@@ -61,19 +61,51 @@ impl Sender {
 
     #[inline(always)]
     fn write(&mut self, header: impl Fn(usize) -> Header, pieces: [Lent; 2]) -> Result<bool, Corrupt> {
-        let len = pieces[0].len().saturating_add(pieces[1].len());
+        let [head, data] = pieces;
+        let len = head.len().saturating_add(data.len());
+        let Some(to) = self.place(len)? else { return Ok(false) };
+        self.write_data(to, head.len(), data);
+        // SAFETY: readable by the promise of whoever lent it; the room is that before the data. Lent memory is the host's, not a
+        // ring's.
+        unsafe { copy(head.as_ptr(), to, head.len()) };
+        self.publish(header(len).to_word(), len);
+        Ok(true)
+    }
+
+    /// Writes an entry of a word, little-endian, and of what follows it.
+    ///
+    /// # Errors
+    /// When the reader is where it cannot be.
+    #[inline(always)]
+    pub fn push_word(&mut self, tag: u8, word: u64, data: Lent) -> Result<bool, Corrupt> {
+        const WORD: usize = size_of::<u64>();
+        let len = WORD.saturating_add(data.len());
+        let Some(to) = self.place(len)? else { return Ok(false) };
+        self.write_data(to, WORD, data);
+        // SAFETY: room for a word before the data, behind a header, which is aligned; the writer's alone until a header says
+        // otherwise.
+        unsafe { to.cast::<u64>().write(word.to_le()) };
+        self.publish(Header::Data { tag, len }.to_word(), len);
+        Ok(true)
+    }
+
+    /// Where the payload of the next entry goes, if there is room for so many bytes.
+    #[inline(always)]
+    fn place(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
         assert!(len <= LONGEST, "longer than any entry");
         if self.offset + span(len) > self.limit && !self.make_room(len)? {
-            return Ok(false);
+            return Ok(None);
         }
-        let offset = self.offset;
-        let end = offset + span(len);
-        let [head, data] = pieces;
-        let to = self.memory.payload(offset, len);
-        let behind = to.wrapping_add(head.len());
+        Ok(Some(self.memory.payload(self.offset, len)))
+    }
+
+    /// Writes what stands behind so many bytes of the payload that goes `to` there.
+    #[inline(always)]
+    fn write_data(&self, to: *mut u8, head: usize, data: Lent) {
+        let behind = to.wrapping_add(head);
         // What lies on the lines behind that of the header is written first: the reader looks at that line all the time,
         // and takes it away from who is not done with it.
-        let near = (LINE - (offset + HEADER) % LINE).saturating_sub(head.len()).min(data.len());
+        let near = (LINE - (self.offset + HEADER) % LINE).saturating_sub(head).min(data.len());
         if data.len() > SHORT && near < data.len() {
             let (from, to) = (data.as_ptr().wrapping_add(near), behind.wrapping_add(near));
             // SAFETY: the end of a piece that is readable by the promise of whoever lent it; the room is inside the ring
@@ -85,12 +117,15 @@ impl Sender {
             // SAFETY: all of it, likewise.
             unsafe { copy(data.as_ptr(), behind, data.len()) };
         }
-        // SAFETY: the other piece, likewise, and the room before the first.
-        unsafe { copy(head.as_ptr(), to, head.len()) };
+    }
+
+    /// The payload is there: the reader may see the entry.
+    #[inline(always)]
+    fn publish(&mut self, header: u64, len: usize) {
+        let end = self.offset + span(len);
         self.memory.header(end).store(0, Ordering::Relaxed);
-        self.memory.header(offset).store(header(len).to_word(), order::PUBLISH);
+        self.memory.header(self.offset).store(header, order::PUBLISH);
         self.offset = end;
-        Ok(true)
     }
 
     /// The same with bytes of our own.

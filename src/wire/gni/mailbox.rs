@@ -37,6 +37,9 @@ const DATA: u8 = 0x20;
 /// Its sender wants to hear that it has been received.
 const ANSWER: u8 = 0x40;
 
+/// Of a message with a tag and nothing besides that nobody is to answer. Its header is one word, the tag.
+pub const SHORT: u8 = EAGER | TAGGED;
+
 /// What a message is matched by, and what comes with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {

@@ -12,8 +12,9 @@ use crate::wire::gni::stream::{GREETING, TOKEN};
 /// Longest message that always goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than
 /// to copy [what is longer](super::stream::MESSAGE).
 const MESSAGE: usize = 4096;
-/// Longest that does while the peer is not behind: to copy it twice takes less than a system call and an answer.
-const LONG: usize = 64 << 10;
+/// Longest that does while the peer is not behind: to copy it twice takes less than a system call and an answer, also where the
+/// two share no cache.
+const LONG: usize = 32 << 10;
 /// Bytes of those that go before anything comes from the peer: it may have to keep them.
 const AHEAD: usize = 1 << 20;
 const _: () = assert!(LONG + 64 <= LONGEST && AHEAD >= LONG);

@@ -237,7 +237,7 @@ mod tests {
     fn what_is_waited_for_comes_and_says_what_it_is() {
         let [one, two] = pair();
         for (number, length) in
-            [0, 1, 7, 8, 9, 31, 33, 200, 4096, 4097, 30_000, 65_536].into_iter().enumerate()
+            [0, 1, 7, 8, 9, 31, 33, 200, 4096, 4097, 30_000, 32_768].into_iter().enumerate()
         {
             let (bytes, mut to) = (some(length), vec![0; length + number % 2]);
             let source = if number % 3 == 0 { 0 } else { NOBODY };
@@ -287,8 +287,8 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_sent_so_many_long_messages_and_told_of_others() {
         let [one, two] = pair();
-        let bytes = some(1 << 16);
-        for _ in 0..16 {
+        let bytes = some(1 << 15);
+        for _ in 0..32 {
             while !send(&one, &bytes, tagged(1)) {
                 // The ring holds less.
                 stir(&[&two]);
@@ -300,7 +300,7 @@ mod tests {
         one.send(&bytes, 1, 1).expect("told of");
         assert_eq!(one.transmit.len(), 0);
         let mut to = vec![0; bytes.len()];
-        for (number, length) in std::iter::repeat_n(bytes.len(), 16).chain([4096, bytes.len()]).enumerate() {
+        for (number, length) in std::iter::repeat_n(bytes.len(), 32).chain([4096, bytes.len()]).enumerate() {
             to.fill(0);
             two.receive(&mut to, 1);
             while two.receive.len() == 0 {

@@ -49,8 +49,8 @@ const LINE: usize = 64;
 const SHORT: usize = 32;
 /// Bytes of a header.
 const HEADER: usize = 8;
-/// Longest payload: 64 KiB behind a header of its user's.
-pub const LONGEST: usize = (64 << 10) + 64;
+/// Longest payload.
+pub const LONGEST: usize = 64 << 10;
 /// The reader says how far it has come when it has come so far since it last did.
 pub(super) const QUANTUM: usize = 4 << 10;
 /// A ring whose reader follows is used up to here: two entries of 4 KiB, so that both directions stay in the nearest cache.

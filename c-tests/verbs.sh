@@ -794,7 +794,7 @@ named=OMPI_MCA_btl_verbs_ipaddr_include=127.0.0.0/8
 doctor "hawser-info says which device is used" '^good  RDMA devices: first:1 \(RoCE at lo .*127\.0\.0\.1.*\) is used by btl verbs' "${standin[@]}" $named
 doctor "and which has no address here" '^note  RDMA devices: elsewhere is not used: it has no address' "${standin[@]}" $named
 doctor "and which the user has excluded" '^note  RDMA devices: first:1 .* is not used: it is in if_exclude' "${standin[@]}" $named OMPI_MCA_btl_verbs_if_exclude=first
-doctor "and of how many, where the user wants fewer" '^note  RDMA devices: second:1 .* is not used: 1 before it are used, and there are no more \(max_btls\)' "${standin[@]}" $named OMPI_MCA_btl_verbs_max_btls=1
+apart doctor "and of how many, where the user wants fewer" '^note  RDMA devices: (first|second):1 .* is not used: 1 before it are used, and there are no more \(max_btls\)' "${standin[@]}" HAWSER_VERBS_DEVICES=first=10.97.1.1,second=10.97.2.1 OMPI_MCA_btl_verbs_max_btls=1
 doctor "and which does not speak the wire that is wanted" '^note  RDMA devices: first:1 \(iWARP .* is not used: openib.s wire is only spoken over RoCE' "${standin[@]}" $named HAWSER_VERBS_DEVICES=first=127.0.0.1/iwarp OMPI_MCA_btl_verbs_wire=openib
 doctor "and that none is as the component is set" '^note  RDMA devices: first:1 .* is not used, and could be: btl_verbs_receive_queues: X,1,1: ' "${standin[@]}" $named OMPI_MCA_btl_verbs_receive_queues=X,1,1
 doctor "and that none is where the component is left out" '^note  RDMA devices: first:1 .* is not used, and could be: .* says btl = \^verbs, which leaves it out' "${standin[@]}" $named OMPI_MCA_btl=^verbs

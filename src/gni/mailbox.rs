@@ -369,15 +369,10 @@ impl Mailbox {
         }
     }
 
-    /// Bytes of what goes in one entry, at most.
+    /// Bytes of what is put in one entry, at most.
     #[inline(always)]
     pub fn at_once(&self) -> usize {
         if matches!(self.side, Side::Far(_)) { super::stream::MESSAGE } else { MESSAGE }
-    }
-
-    /// Bytes of a message that [follows](Self::go_on) its entry without a question, at most.
-    pub fn streamed(&self) -> usize {
-        if matches!(self.side, Side::Far(_)) { super::stream::STREAMED } else { 0 }
     }
 
     /// Whether a message of so many bytes goes in one entry now.
@@ -391,7 +386,7 @@ impl Mailbox {
         let ahead = if self.ahead_since == self.received { self.ahead } else { 0 };
         match self.side {
             Side::Near(_) => length <= LONG && ahead + length <= AHEAD,
-            Side::Far(_) => length < super::stream::LONG,
+            Side::Far(_) => length <= super::stream::MESSAGE,
         }
     }
 
@@ -410,10 +405,10 @@ impl Mailbox {
     }
 
     /// Puts an entry into the mailbox of the peer that goes as it can: a head, and so many bytes behind it, which
-    /// [follow](Self::go_on). `None` where entries of that length go whole; false when there is no room yet.
+    /// [follow](Self::go_on). `None` where entries go whole; false when there is no room yet.
     pub fn begin(&mut self, kind: u8, head: &[u8], length: usize) -> Option<bool> {
         let Side::Far(far) = &mut self.side else { return None };
-        if length < super::stream::LONG {
+        if head.len() + length <= super::stream::WHOLE {
             return None;
         }
         let is_begun = far.open().is_some_and(|stream| stream.begin(kind, head, length));

@@ -24,4 +24,3 @@ pub use courier::Place;
 pub use datagram::{Sent, Service};
 pub use mailbox::Mailbox;
 pub use nic::Nic;
-pub use stream::Long;

@@ -1,8 +1,8 @@
 //! [`Stream`]: a mailbox between nodes: entries one after the other on a connection of TCP.
 //!
 //! What the kernel does not take at once of an entry is kept and goes first; before that has gone there is no room for
-//! another. Short entries are read into a buffer and taken there. A [long](Long) one, a message or a piece of one, never is in
-//! a buffer as a whole: it is sent from where it lies and received where it belongs, as far as it goes each time.
+//! another. Short entries are read into a buffer and taken there. A [long](Long) one, a piece of a message, never is in a
+//! buffer as a whole: it is sent from where it lies and received where it belongs, as far as it goes each time.
 //!
 //! The end of a connection is heard of when all that has come before it is taken.
 
@@ -18,12 +18,8 @@ use crate::sync::fork::Own;
 use crate::wire::gni::stream::{HEADER, Header};
 use crate::wire::gni::{mailbox, remote};
 
-/// Longest of what goes in an entry that is taken whole: a copy of it costs less than the round trip that more waits for.
+/// Longest message of an entry that is taken whole: a copy of it costs less than the round trip that a longer one waits for.
 pub const MESSAGE: usize = 64 << 10;
-/// Shortest message, or piece, that is received where it belongs: to copy what is shorter costs less than one more call.
-pub const LONG: usize = 16 << 10;
-/// Longest message that is sent without a question whether somebody wants it.
-pub const STREAMED: usize = 256 << 10;
 /// Longest payload of such an entry: there is a head before the message.
 pub const WHOLE: usize = MESSAGE + 512;
 const _: () = assert!(WHOLE - MESSAGE >= mailbox::HEAD && WHOLE - MESSAGE >= remote::HEAD);
@@ -33,7 +29,7 @@ const HEAD: usize = 16;
 pub const LONGEST: usize = HEAD + (256 << 10);
 /// Bytes of the buffer.
 const INBOX: usize = 2 * WHOLE;
-/// Bytes that are read behind the end of an entry, where another long one may follow.
+/// Bytes that are read behind the end of a long entry.
 const BEHIND: usize = 4 << 10;
 /// Bytes that are read of a peer that nobody listens to any more, at a time.
 const DISCARDED: usize = 1 << 20;
@@ -59,8 +55,6 @@ pub struct Stream {
     /// Bytes of a long entry that have not been sent, and those of the one that comes that are here.
     owed: usize,
     landed: usize,
-    /// The last entry that came was long.
-    was_long: bool,
     /// There may be something to be read.
     may_read: bool,
     /// It is looked at each time: once is enough.
@@ -89,8 +83,8 @@ pub struct Long {
 
 /// What is at the front of the buffer.
 enum Front {
-    /// A part of an entry at most, of which so many bytes are known to be missing.
-    Part(usize),
+    /// A part of an entry at most.
+    Part,
     /// An entry of this kind with so many bytes.
     Whole(u8, usize),
     /// The beginning of a long one.
@@ -110,7 +104,6 @@ impl Stream {
             gone: 0,
             owed: 0,
             landed: 0,
-            was_long: false,
             may_read: true,
             is_hot: false,
             is_dry: false,
@@ -207,7 +200,7 @@ impl Stream {
         if !self.is_free() || length > WHOLE {
             return false;
         }
-        let header = Header { kind, is_long: false, length: length as u32 }.emit();
+        let header = Header { kind, length: length as u32 }.emit();
         let Some(mut sent) = self.send(&header, pieces) else {
             self.is_broken = true;
             return false;
@@ -234,8 +227,7 @@ impl Stream {
         if !self.is_free() || !is_fit {
             return false;
         }
-        let header = Header { kind, is_long: true, length: (HEAD + length) as u32 };
-        self.outbox.extend_from_slice(&header.emit());
+        self.outbox.extend_from_slice(&Header { kind, length: (HEAD + length) as u32 }.emit());
         self.outbox.extend_from_slice(head);
         self.owed = length;
         true
@@ -270,16 +262,14 @@ impl Stream {
 
     fn front(&self) -> Result<Front, Corrupt> {
         let here = &self.inbox[self.from..self.to];
-        let Some(header) = here.first_chunk::<HEADER>() else { return Ok(Front::Part(0)) };
-        let Header { kind, is_long, length } = Header::parse(*header).ok_or(Corrupt::Kind)?;
-        let (length, come) = (length as usize, here.len() - HEADER);
-        match is_long {
-            true if length <= HEAD || length > LONGEST => Err(Corrupt::Length),
-            true if come >= HEAD => Ok(Front::Long(kind, length)),
-            false if length > WHOLE => Err(Corrupt::Length),
-            false if come >= length => Ok(Front::Whole(kind, length)),
-            false => Ok(Front::Part(length - come)),
-            true => Ok(Front::Part(HEAD - come)),
+        let Some(header) = here.first_chunk::<HEADER>() else { return Ok(Front::Part) };
+        let Header { kind, length } = Header::parse(*header).ok_or(Corrupt::Kind)?;
+        let length = length as usize;
+        match here.len() - HEADER {
+            _ if length > LONGEST => Err(Corrupt::Length),
+            come if length > WHOLE && come >= HEAD => Ok(Front::Long(kind, length)),
+            come if length <= WHOLE && come >= length => Ok(Front::Whole(kind, length)),
+            _ => Ok(Front::Part),
         }
     }
 
@@ -330,12 +320,8 @@ impl Stream {
             match self.front()? {
                 Front::Whole(..) => return Ok(true),
                 Front::Long(..) => return Ok(false),
-                Front::Part(missing) => {
-                    let most = if self.was_long { missing + BEHIND } else { INBOX };
-                    if self.fill(&[], most).is_none() {
-                        return Ok(self.is_over);
-                    }
-                }
+                Front::Part if self.fill(&[], INBOX).is_none() => return Ok(self.is_over),
+                Front::Part => {}
             }
         }
     }
@@ -351,7 +337,7 @@ impl Stream {
                 let bytes = stream::lend(&mut self.inbox[start..start + length]);
                 Ok(Some(Arrival { tag, bytes, is_cut: false }))
             }
-            Front::Part(_) if self.is_over => Err(Corrupt::Read),
+            Front::Part if self.is_over => Err(Corrupt::Read),
             _ => Ok(None),
         }
     }
@@ -359,7 +345,7 @@ impl Stream {
     /// Kind of the next entry, if it is there.
     pub fn next_kind(&self) -> Option<u8> {
         match self.front() {
-            Ok(Front::Whole(kind, _) | Front::Long(kind, _)) => Some(kind),
+            Ok(Front::Whole(kind, _)) => Some(kind),
             _ => None,
         }
     }
@@ -368,7 +354,6 @@ impl Stream {
     pub fn release(&mut self) {
         if let Ok(Front::Whole(_, length)) = self.front() {
             self.from += HEADER + length;
-            self.was_long = false;
         }
     }
 
@@ -384,8 +369,7 @@ impl Stream {
     }
 
     /// Reads more of the long entry that is next: pieces of memory are where its next bytes belong, and `length` bytes are
-    /// still to come. Whether all are here, with which it is done with. Where the pieces are shorter than that, more may be here
-    /// when they are full.
+    /// still to come. Whether all are here, with which it is done with.
     ///
     /// # Errors
     /// There is an end before.
@@ -409,9 +393,6 @@ impl Stream {
         self.landed += done;
         if done < length {
             let wanted: usize = left[..count].iter().map(|piece| piece.len()).sum();
-            if wanted == 0 {
-                return Ok(false);
-            }
             // What follows pieces that are left out does not belong into the buffer.
             let most = if wanted == length - done { BEHIND } else { 0 };
             let come = self.fill(&left[..count], most);
@@ -425,7 +406,7 @@ impl Stream {
             return Ok(false);
         }
         self.from += HEADER + HEAD;
-        (self.landed, self.was_long) = (0, true);
+        self.landed = 0;
         Ok(true)
     }
 
@@ -562,7 +543,7 @@ mod tests {
     #[test]
     fn a_long_entry_goes_from_where_it_lies_to_where_it_belongs() {
         let (mut one, mut two) = pair();
-        for length in [1, LONG, WHOLE + 1, 100_000, LONGEST - HEAD] {
+        for length in [WHOLE + 1, 100_000, LONGEST - HEAD] {
             let mut bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 251) as u8).collect();
             let (mut first, mut second) = (vec![0; 40_000.min(length / 2)], vec![0; length]);
             second.truncate(length - first.len());
@@ -574,24 +555,6 @@ mod tests {
             assert!(one.push(1, [lend(&mut before), Lent::EMPTY]));
             assert_eq!(take(&mut two), Some((1, b"before".to_vec())));
         }
-    }
-
-    #[test]
-    fn where_there_is_room_for_less_the_rest_is_read_later() {
-        let (mut one, mut two) = pair();
-        let mut bytes: Vec<u8> = (0..9000).map(|at| (at * 7 + at / 251) as u8).collect();
-        assert!(one.begin(3, &[0; HEAD], bytes.len()));
-        assert_eq!(one.go_on(lend(&mut bytes)), 9000);
-        two.wake();
-        assert_eq!(two.has_next(), Ok(false));
-        let mut room = vec![0; 9000];
-        for part in 0..3 {
-            let landed = two.long().expect("sound").expect("a long one").landed;
-            assert_eq!(landed, part * 3000);
-            let is_here = two.land(&[lend(&mut room[landed..landed + 3000])], 9000 - landed);
-            assert_eq!(is_here, Ok(part == 2));
-        }
-        assert!(room == bytes && !two.is_over());
     }
 
     #[test]
@@ -609,9 +572,7 @@ mod tests {
 
     #[test]
     fn what_is_no_entry_is_the_end() {
-        let header = |is_long, length: usize| Header { kind: 1, is_long, length: length as u32 }.emit();
-        for bytes in [[0xFF; HEADER], header(true, LONGEST + 1), header(false, WHOLE + 1), header(true, HEAD)]
-        {
+        for bytes in [[0xFF; HEADER], Header { kind: 1, length: LONGEST as u32 + 1 }.emit()] {
             let (one, two) = UnixStream::pair().expect("sockets");
             let mut stream = Stream::new(two.into(), &[]);
             let mut bytes = bytes;

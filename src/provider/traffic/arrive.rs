@@ -3,7 +3,6 @@
 use super::super::errno::Outcome;
 use super::context::{Context, Item, Pull, Receive, Stage, Unexpected, What};
 use super::ending::Received;
-use super::landing::Landed;
 use super::short::Taken;
 use super::{Lost, Traffic};
 use crate::engine::matching::{Arrival, Message};
@@ -125,12 +124,8 @@ impl Context {
         let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
         let Some(mailbox) = mailbox else { return Ok(Some(Left::Nothing)) };
         if !mailbox.has_next().map_err(|_| Lost)? {
-            let landed = if mailbox.number().is_none() { Landed::Part } else { self.land(peer)? };
-            return Ok(match landed {
-                Landed::Whole => None,
-                Landed::Part => Some(Left::Nothing),
-                Landed::NoPlace => Some(Left::Something),
-            });
+            let has_landed = mailbox.number().is_some() && self.land(peer)?;
+            return Ok(if has_landed { None } else { Some(Left::Nothing) });
         }
         if self.place_is_missing() && !self.may_read(peer) {
             return Ok(Some(Left::Something));
@@ -149,7 +144,7 @@ impl Context {
 
     /// Whether no more messages may be received now.
     #[inline(always)]
-    pub(super) fn place_is_missing(&mut self) -> bool {
+    fn place_is_missing(&mut self) -> bool {
         !self.has_place() || self.kept() > KEPT
     }
 
@@ -163,7 +158,7 @@ impl Context {
     /// operation waits for, for rings are read in order. Messages that are received meanwhile are owed their entries.
     #[cold]
     #[inline(never)]
-    pub(super) fn may_read(&self, peer: u32) -> bool {
+    fn may_read(&self, peer: u32) -> bool {
         let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
         if !mailbox.and_then(|mailbox| mailbox.next_kind()).is_some_and(mailbox::takes_room) {
             return true;
@@ -201,7 +196,7 @@ impl Context {
     }
 
     #[inline(always)]
-    pub(super) fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
+    fn arrive(&mut self, peer: u32, label: Label, bytes: usize, complete: bool) -> Arrival<Key> {
         if self.is_sharing
             && let Some(key) = self.take_shared(label.tag)
         {
@@ -216,7 +211,7 @@ impl Context {
 
     /// The receive that takes a message of so many bytes.
     #[inline(always)]
-    pub(super) fn taker(&mut self, arrival: Arrival<Key>, length: usize) -> Option<Receive> {
+    fn taker(&mut self, arrival: Arrival<Key>, length: usize) -> Option<Receive> {
         match arrival {
             Arrival::Taken(key) => self.receives.remove(key.index),
             Arrival::TakenByMany(key, _) => self.cut(key, length),
@@ -245,29 +240,10 @@ impl Context {
         }
     }
 
-    /// A message that nobody had asked for when it began is here.
-    pub(super) fn hear_kept(&mut self, peer: u32, label: Label, bytes: Vec<u8>) {
-        let length = bytes.len();
-        match self.arrive(peer, label, length, true) {
-            Arrival::Unexpected(_) => {
-                self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, None) });
-            }
-            taken => {
-                let Some(receive) = self.taker(taken, length) else { return };
-                receive.buffer.write_bytes(&bytes);
-                self.give_room(bytes);
-                let room = receive.buffer.length();
-                self.received(&receive, &Received { peer, label, length, room, code: 0 });
-            }
-        }
-    }
-
     #[inline(never)]
     fn hear_rest(&mut self, peer: u32, entry: &mailbox::Entry, payload: Lent) -> Option<()> {
         match *entry {
             mailbox::Entry::Eager { .. } => {}
-            // It comes in a long entry.
-            mailbox::Entry::Streamed { .. } => return None,
             mailbox::Entry::Hello { address, shown } => {
                 let there = self.peers.get_mut(peer as usize)?;
                 let mailbox = there.mailbox.as_ref().filter(|_| address != 0);
@@ -333,8 +309,7 @@ impl Context {
         length: usize,
     ) -> Option<&mut Pull> {
         let pull = self.pulls.get_mut(Key::from_raw(receive))?;
-        let is_asked = pull.peer == peer && pull.send.is_some();
-        let is_next = is_asked && pull.come as u64 == offset && length != 0;
+        let is_next = pull.peer == peer && pull.come as u64 == offset && length != 0;
         (is_next && length <= pull.wanted - pull.come).then_some(pull)
     }
 
@@ -348,7 +323,7 @@ impl Context {
             let (label, length) = (pull.label, pull.length);
             let room = pull.receive.buffer.length();
             self.received(&pull.receive, &Received { peer, label, length, room, code: 0 });
-            pull.send.map(|send| self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
+            self.say(peer, &mailbox::Entry::Fin { send: pull.send, code: 0 });
         }
         Some(())
     }

@@ -468,7 +468,7 @@ impl Context {
         let there = &mut self.peers[peer as usize];
         there.queue.retain(|item| !is_dead && item.is_request());
         there.held.retain(|_| !is_dead);
-        (there.target, there.streamed) = (Target::default(), None);
+        there.target = Target::default();
         for index in self.sends.indices() {
             let Some((key, outgoing)) = self.sends.entry_mut(index) else { continue };
             let waits = outgoing.stage == super::context::Stage::Queued && !is_dead;

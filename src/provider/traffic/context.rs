@@ -14,7 +14,6 @@ use super::super::names::{Known, NOBODY};
 use super::super::regions::Regions;
 use super::buffer::Buffer;
 use super::ending::Instead;
-use super::landing::Streamed;
 use super::rma::{Operation, Waiting};
 use super::shared::Queue;
 use super::target::Target;
@@ -139,19 +138,17 @@ pub(super) enum Stage {
     Queued,
     /// The peer knows of it, and is to say when it has it.
     Told,
-    /// It is on its way, so many bytes of it; nobody is to say anything.
-    Streamed(usize),
     /// The peer has asked for it in pieces: for what, how many bytes, how many are on their way.
     Pieces(u64, usize, usize),
 }
 
-/// A receive that is filled as its message comes, or piece by piece.
+/// A receive that is filled piece by piece.
 pub(super) struct Pull {
     pub(super) receive: Receive,
     pub(super) peer: u32,
     pub(super) label: Label,
-    /// What the sender calls it, who waits to hear that it is here.
-    pub(super) send: Option<u64>,
+    /// What the sender calls it.
+    pub(super) send: u64,
     /// Bytes of the message, those that are wanted, those that have come.
     pub(super) length: usize,
     pub(super) wanted: usize,
@@ -223,8 +220,6 @@ pub(super) struct Peer {
     pub(super) queue: VecDeque<Item>,
     /// What is behind a fence, and whether each has one.
     pub(super) held: VecDeque<(Item, bool)>,
-    /// The message that comes from it by a stream.
-    pub(super) streamed: Option<Streamed>,
     /// What it wants of memory here.
     pub(super) target: Target,
     /// Its number in the address vector, as that was in this version.
@@ -304,9 +299,8 @@ pub(super) struct Context {
     pub(super) told: Vec<u32>,
 }
 
-/// Buffers that are kept for messages to come, at most, and bytes of each.
+/// Buffers that are kept for messages to come, at most.
 const SPARE: usize = 64;
-const SPARE_BYTES: usize = 64 << 10;
 
 impl Context {
     pub(super) fn new(endpoint: EndpointId, name: NameId, far: Option<Far>, key: [u8; 16]) -> Self {
@@ -427,7 +421,6 @@ impl Context {
                 memory: None,
                 queue: VecDeque::new(),
                 held: VecDeque::new(),
-                streamed: None,
                 target: Target::default(),
                 number: (u64::MAX, NOBODY),
             });
@@ -488,7 +481,7 @@ impl Context {
 
     /// Which is no longer needed.
     pub(super) fn give_room(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < SPARE && bytes.capacity() <= SPARE_BYTES {
+        if self.spare.len() < SPARE {
             bytes.clear();
             self.spare.push(bytes);
         }

@@ -7,7 +7,7 @@ use super::rma_tests::end;
 use super::tests::{Side, connected, some, stir};
 use super::{Act, Traffic};
 use crate::gni::Place;
-use crate::wire::gni::mailbox::{Entry, HEAD, Label};
+use crate::wire::gni::mailbox::{Entry, HEAD};
 
 fn side(last: u8) -> Side {
     let address = Ipv4Addr::new(127, 0, 0, last);
@@ -32,8 +32,7 @@ fn failure(side: &Side, others: &[&Side]) -> i32 {
 #[test]
 fn messages_of_every_length_come_whole_from_another_node() {
     let sides = pair();
-    let around =
-        [4096, 16 << 10, 64 << 10, 256 << 10].into_iter().flat_map(|length: usize| length - 17..length + 2);
+    let around = [4096, 64 << 10, 256 << 10].into_iter().flat_map(|length: usize| length - 17..length + 2);
     for (index, length) in [0, 1, 100_000, 3 << 20].into_iter().chain(around).enumerate() {
         let ([from, to], pieces) = match index % 2 {
             0 => ([&sides[0], &sides[1]], 1),
@@ -165,7 +164,7 @@ fn a_stream_that_breaks_is_the_end_of_the_connection_and_there_is_another() {
     let [one, two] = pair();
     // No entry of any kind.
     one.lie(0xFE, &[]);
-    two.send(&[7; 300_000], 1, 5).expect("queued");
+    two.send(&[7; 100_000], 1, 5).expect("queued");
     assert_eq!(failure(&two, &[&one]), libc::ECONNRESET);
     assert_eq!(two.malformed(), 1);
     let mut room = [0; 5];
@@ -188,120 +187,6 @@ fn a_long_piece_that_nobody_has_asked_for_is_a_lie() {
         assert_eq!(mailbox.begin(kind, &head[..length], 100_000), Some(true));
         mailbox.go_on(super::send::lend(&[0; 100_000]));
     });
-    while two.malformed() == 0 {
-        stir(&[&two]);
-    }
-}
-
-/// Begins a message of so many bytes from this side, which follow by [`follow`].
-fn begin(side: &Side, tag: u64, length: usize) {
-    let label = Label { tag: Some(tag), data: None };
-    let mut head = [0; HEAD];
-    let (kind, head_length) = Entry::Streamed { label }.emit(&mut head);
-    side.with(|traffic| {
-        let context = traffic.context(side.slot).expect("open");
-        let mailbox = context.peers[0].mailbox.as_mut().expect("connected");
-        assert_eq!(mailbox.begin(kind, &head[..head_length], length), Some(true));
-    });
-}
-
-/// All of these bytes follow.
-fn follow(side: &Side, bytes: &[u8]) {
-    side.with(|traffic| {
-        let context = traffic.context(side.slot).expect("open");
-        let mailbox = context.peers[0].mailbox.as_mut().expect("connected");
-        assert_eq!(mailbox.go_on(super::send::lend(bytes)), bytes.len());
-    });
-}
-
-/// Looks until all has been read that has come.
-fn look(side: &Side) {
-    (0..100).for_each(|_| stir(&[side]));
-}
-
-#[test]
-fn of_a_message_that_follows_as_much_is_received_as_there_is_room_for() {
-    let [one, two] = pair();
-    let bytes = some(100_000);
-    for room in [0, 1, 40_000, 99_999] {
-        let (mut first, mut second) = (vec![0; room], vec![0; 100_000]);
-        two.receive(&mut first, 3);
-        two.receive(&mut second, 3);
-        for _ in 0..2 {
-            one.send(&bytes, 3, 3).expect("sent");
-        }
-        let (mut well, mut failed) = (Vec::new(), Vec::new());
-        while well.len() + failed.len() < 2 {
-            stir(&[&one, &two]);
-            let (more, wrong) = two.ended(&two.receive);
-            well.extend(more);
-            failed.extend(wrong);
-        }
-        let failed = failed.first().expect("too long");
-        assert_eq!((failed.of.length, failed.overflow), (room, 100_000 - room));
-        assert!(first == bytes[..room] && second == bytes && well.len() == 1, "{room}");
-    }
-    assert_eq!(two.malformed(), 0);
-}
-
-#[test]
-fn who_asks_for_a_message_while_it_comes_gets_it() {
-    let [one, two] = pair();
-    let bytes = some(100_000);
-    let (mut room, mut other) = (vec![0; 100_000], vec![0; 100_000]);
-    begin(&one, 3, 100_000);
-    follow(&one, &bytes[..60_000]);
-    look(&two);
-    two.receive(&mut other, 4);
-    two.receive(&mut room, 3);
-    look(&two);
-    assert_eq!(two.receive.len(), 0);
-    follow(&one, &bytes[60_000..]);
-    while two.receive.len() == 0 {
-        stir(&[&two]);
-    }
-    let (well, _) = two.ended(&two.receive);
-    assert_eq!((well.len(), well[0].tag, well[0].length), (1, 3, 100_000));
-    assert!(room == bytes && other == vec![0; 100_000]);
-}
-
-#[test]
-fn a_message_whose_sender_ends_in_the_middle_is_an_error_to_who_has_it_and_none_to_who_has_not() {
-    for is_asked in [true, false] {
-        let [one, two] = pair();
-        let mut room = vec![0; 100_000];
-        if is_asked {
-            two.receive(&mut room, 3);
-        }
-        begin(&one, 3, 100_000);
-        follow(&one, &[7; 60_000]);
-        look(&two);
-        let closing = std::thread::spawn(move || drop(one));
-        let mut failed = Vec::new();
-        loop {
-            stir(&[&two]);
-            failed.extend(two.ended(&two.receive).1);
-            let is_over = two.with(|traffic| {
-                let context = traffic.context(two.slot).expect("open");
-                context.peers[0].streamed.is_none() && context.pulls.len() == 0
-            });
-            if is_over {
-                break;
-            }
-        }
-        closing.join().expect("no panic");
-        let codes: Vec<i32> = failed.iter().map(|failed| failed.code).collect();
-        assert_eq!(codes, if is_asked { vec![libc::ECONNRESET] } else { Vec::new() });
-        assert_eq!(two.with(|traffic| traffic.context(two.slot).expect("open").kept()), 0);
-    }
-}
-
-#[test]
-fn a_message_that_is_said_to_follow_in_an_entry_that_goes_whole_is_a_lie() {
-    let [one, two] = pair();
-    let mut head = [0; HEAD];
-    let (kind, length) = Entry::Streamed { label: Label::default() }.emit(&mut head);
-    one.lie(kind, &head[..length]);
     while two.malformed() == 0 {
         stir(&[&two]);
     }

@@ -277,7 +277,7 @@ impl Context {
             ended(self, &receive, 0);
             return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
         }
-        let pull = Pull { receive, peer, label, send: Some(send), length, wanted, come: 0 };
+        let pull = Pull { receive, peer, label, send, length, wanted, come: 0 };
         let receive = self.pulls.insert(pull).raw();
         Some(self.say(peer, &mailbox::Entry::Pull { send, receive, length: wanted as u64 }))
     }

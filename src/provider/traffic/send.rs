@@ -245,17 +245,7 @@ impl Context {
         let (label, send) = (outgoing.label, key.raw());
         let length = outgoing.buffer.length();
         let mut head = [0; HEAD];
-        if !outgoing.is_answered && !mailbox.takes(length) && length <= mailbox.streamed() {
-            if outgoing.stage == Stage::Queued {
-                let (kind, head_length) = mailbox::Entry::Streamed { label }.emit(&mut head);
-                if mailbox.begin(kind, &head[..head_length], length) != Some(true) {
-                    return Ok(false);
-                }
-                outgoing.stage = Stage::Streamed(0);
-            }
-            return Ok(self.stream(peer, key));
-        }
-        let is_whole = mailbox.takes(length) || length <= mailbox.at_once();
+        let is_whole = mailbox.takes(length);
         let payload = match outgoing.buffer.whole() {
             _ if !is_whole => Lent::EMPTY,
             Some(whole) => whole,
@@ -280,23 +270,6 @@ impl Context {
             outgoing.stage = Stage::Told;
         }
         Ok(true)
-    }
-
-    /// Sends more of a message that is on its way; whether that was the last of it, with which it ends.
-    fn stream(&mut self, peer: u32, key: Key) -> bool {
-        let Some(outgoing) = self.sends.get_mut(key) else { return true };
-        let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
-        let (Some(mailbox), Stage::Streamed(gone)) = (mailbox, &mut outgoing.stage) else { return false };
-        while mailbox.owed() != 0 {
-            let part = outgoing.buffer.parts(*gone, mailbox.owed()).next().unwrap_or(Lent::EMPTY);
-            let sent = mailbox.go_on(part);
-            *gone += sent;
-            if sent == 0 {
-                return false;
-            }
-        }
-        self.sent(key, 0);
-        true
     }
 
     /// Sends pieces of a message; whether they were the last.

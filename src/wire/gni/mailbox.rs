@@ -11,11 +11,10 @@
 //! | 5 ack | send | |
 //! | 6 pull | send, receive, length | |
 //! | 7 piece | receive, offset | a part of the message |
-//! | 0 streamed | tag, data: 0 where its flag is not set | the message |
 //!
 //! `send` and `receive` are numbers that whoever they were told has to repeat; they mean nothing to it. Long messages
 //! are read where they lie by who receives them, who then says *fin*; where it cannot read there it says *pull*, and
-//! they come in *pieces*. Between nodes those that are not so long come *streamed*, without a question. What is done to the memory of a peer has [kinds of its own](super::remote).
+//! they come in *pieces*. What is done to the memory of a peer has [kinds of its own](super::remote).
 
 /// Pieces of memory of one message, at most.
 pub const PIECES: usize = 8;
@@ -29,7 +28,6 @@ const FIN: u8 = 4;
 const ACK: u8 = 5;
 const PULL: u8 = 6;
 const PIECE: u8 = 7;
-const STREAMED: u8 = 0;
 /// The message has a tag.
 const TAGGED: u8 = 0x10;
 /// It comes with data outside the message.
@@ -47,14 +45,6 @@ pub struct Label {
     pub tag: Option<u64>,
     /// Data outside the message.
     pub data: Option<u64>,
-}
-
-impl Label {
-    /// Which of the two it has.
-    #[inline(always)]
-    fn flags(self) -> u8 {
-        self.tag.map_or(0, |_| TAGGED) | self.data.map_or(0, |_| DATA)
-    }
 }
 
 /// Where a long message lies at its sender.
@@ -138,17 +128,12 @@ pub enum Entry {
         /// Where it belongs.
         offset: u64,
     },
-    /// A message that follows by a stream.
-    Streamed {
-        /// What it is matched by.
-        label: Label,
-    },
 }
 
 /// Whether what is received by an entry of this kind takes room: a message, or data beside what is put. Others answer
 /// what has begun here, or leave nothing behind.
 pub fn takes_room(kind: u8) -> bool {
-    matches!(kind & 0xF, EAGER | START | STREAMED) || super::remote::tells_data(kind)
+    matches!(kind & 0xF, EAGER | START) || super::remote::tells_data(kind)
 }
 
 /// Words one after the other.
@@ -185,7 +170,7 @@ impl<'a, const N: usize> Words<'a, N> {
     #[inline(always)]
     fn label(&mut self, label: Label) -> u8 {
         label.tag.into_iter().chain(label.data).for_each(|word| self.put(word));
-        label.flags()
+        label.tag.map_or(0, |_| TAGGED) | label.data.map_or(0, |_| DATA)
     }
 }
 
@@ -240,7 +225,8 @@ impl<R: Fn(usize) -> u64> Taken<R> {
 pub fn emit_short(label: Label, words: &mut [[u8; 8]; 2]) -> (u8, usize) {
     let (first, second) = (label.tag.or(label.data).unwrap_or(0), label.data.unwrap_or(0));
     *words = [first.to_le_bytes(), second.to_le_bytes()];
-    (EAGER | label.flags(), 8 * (usize::from(label.tag.is_some()) + usize::from(label.data.is_some())))
+    let flags = label.tag.map_or(0, |_| TAGGED) | label.data.map_or(0, |_| DATA);
+    (EAGER | flags, 8 * (usize::from(label.tag.is_some()) + usize::from(label.data.is_some())))
 }
 
 impl Entry {
@@ -286,11 +272,6 @@ impl Entry {
                 words.put(offset);
                 PIECE
             }
-            Self::Streamed { label } => {
-                words.put(label.tag.unwrap_or(0));
-                words.put(label.data.unwrap_or(0));
-                STREAMED | label.flags()
-            }
         };
         (kind, words.length)
     }
@@ -303,7 +284,7 @@ impl Entry {
         let flags = kind & !0xF;
         let known = match kind & 0xF {
             EAGER => TAGGED | DATA | ANSWER,
-            START | STREAMED => TAGGED | DATA,
+            START => TAGGED | DATA,
             _ => 0,
         };
         if flags & !known != 0 {
@@ -333,16 +314,9 @@ impl Entry {
             ACK => Self::Ack { send: words.next()? },
             PULL => Self::Pull { send: words.next()?, receive: words.next()?, length: words.next()? },
             PIECE => Self::Piece { receive: words.next()?, offset: words.next()? },
-            STREAMED => {
-                let (tag, data) = (words.next()?, words.next()?);
-                let has = |flag, word| {
-                    if flags & flag != 0 { Some(Some(word)) } else { (word == 0).then_some(None) }
-                };
-                Self::Streamed { label: Label { tag: has(TAGGED, tag)?, data: has(DATA, data)? } }
-            }
             _ => return None,
         };
-        let has_payload = matches!(entry, Self::Eager { .. } | Self::Piece { .. } | Self::Streamed { .. });
+        let has_payload = matches!(entry, Self::Eager { .. } | Self::Piece { .. });
         (has_payload || words.at == length).then_some((entry, words.at))
     }
 }
@@ -371,7 +345,6 @@ mod tests {
             Label { tag: None, data: Some(2) },
             Label { tag: Some(u64::MAX), data: Some(0) },
         ] {
-            entries.push(Entry::Streamed { label });
             entries.push(Entry::Eager { label, send: None });
             entries.push(Entry::Eager { label, send: Some(11) });
             for count in [1, 2, PIECES as u64] {
@@ -397,8 +370,7 @@ mod tests {
             for short in 0..length {
                 assert_eq!(parse(kind, &bytes[..short]).map(|parsed| parsed.1), None, "{entry:?} {short}");
             }
-            let has_payload =
-                matches!(entry, Entry::Eager { .. } | Entry::Piece { .. } | Entry::Streamed { .. });
+            let has_payload = matches!(entry, Entry::Eager { .. } | Entry::Piece { .. });
             let mut longer = bytes[..length].to_vec();
             longer.extend([9; 5]);
             assert_eq!(parse(kind, &longer), has_payload.then_some((entry, length)));

@@ -5,13 +5,12 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 0..8 | `hwsgni02` |
+//! | 0..8 | `hwsgni01` |
 //! | 8..12 | number of the mailbox |
 //! | 12..16 | zero |
 //! | 16..32 | token |
 //!
-//! Then, in both directions, entries, each behind a header of 8 bytes: bytes of the payload (4), kind (1), 1 if it is long
-//! (1), zero (2). A long one begins with two words, and what is behind them is received where it belongs.
+//! Then, in both directions, entries, each behind a header of 8 bytes: bytes of the payload (4), kind (1), zero (3).
 
 /// Bytes of a greeting.
 pub const GREETING: usize = 32;
@@ -20,7 +19,7 @@ pub const HEADER: usize = 8;
 /// Bytes of a token.
 pub const TOKEN: usize = 16;
 
-const MAGIC: [u8; 8] = *b"hwsgni02";
+const MAGIC: [u8; 8] = *b"hwsgni01";
 
 /// To which mailbox a stream leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +58,6 @@ pub fn same_token(one: &[u8; TOKEN], other: &[u8; TOKEN]) -> bool {
 pub struct Header {
     /// Kind of the entry.
     pub kind: u8,
-    /// It is received where it belongs.
-    pub is_long: bool,
     /// Bytes that follow.
     pub length: u32,
 }
@@ -69,15 +66,14 @@ impl Header {
     /// The bytes.
     #[inline]
     pub fn emit(self) -> [u8; HEADER] {
-        (u64::from(self.is_long) << 40 | u64::from(self.kind) << 32 | u64::from(self.length)).to_le_bytes()
+        (u64::from(self.kind) << 32 | u64::from(self.length)).to_le_bytes()
     }
 
     /// The header that these bytes are; `None` when they are none.
     #[inline]
     pub fn parse(bytes: [u8; HEADER]) -> Option<Self> {
         let word = u64::from_le_bytes(bytes);
-        let header = Self { kind: (word >> 32) as u8, is_long: word >> 40 & 1 != 0, length: word as u32 };
-        (word >> 41 == 0).then_some(header)
+        (word >> 40 == 0).then_some(Self { kind: (word >> 32) as u8, length: word as u32 })
     }
 }
 
@@ -110,15 +106,13 @@ mod tests {
 
     #[test]
     fn headers_survive_the_journey_and_set_bytes_that_mean_nothing_are_none() {
-        for is_long in [false, true] {
-            let header = Header { kind: 0xFE, is_long, length: 0x1234_5678 };
-            let bytes = header.emit();
-            assert_eq!(Header::parse(bytes), Some(header));
-            for at in 5..HEADER {
-                let mut wrong = bytes;
-                wrong[at] = 2;
-                assert_eq!(Header::parse(wrong), None, "byte {at}");
-            }
+        let header = Header { kind: 0xFE, length: 0x1234_5678 };
+        let bytes = header.emit();
+        assert_eq!(Header::parse(bytes), Some(header));
+        for at in 5..HEADER {
+            let mut wrong = bytes;
+            wrong[at] = 1;
+            assert_eq!(Header::parse(wrong), None, "byte {at}");
         }
     }
 }

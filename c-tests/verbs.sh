@@ -333,6 +333,9 @@ for kind in roce iwarp; do
         -x HAWSER_VERBS_FAULTS=ESTABLISHED:*:doubted --mca btl_verbs_ib_timeout 16
 done
 
+# Messages that nobody receives, to a process that has ended before it was connected: whoever ends as well does not wait for it.
+for kind in roce iwarp; do for how in early even odd; do run $kind 4 "unmatched $how"; done; done
+
 # RNR is never resorted to: with a retry of 0, one message without a buffer would end a connection.
 run roce 4 coll --mca btl_verbs_ib_rnr_retry 0
 run roce 4 "p2p small" --mca mpi_add_procs_cutoff 0

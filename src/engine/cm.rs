@@ -172,6 +172,7 @@ impl Manager {
                     _ => {}
                 });
             }
+            Order::Hurry { endpoint } => self.change(endpoint, |link, _| link.hurries = true),
             Order::Settled { endpoint, attempt } => {
                 self.change(endpoint, |link, desk| link.settle(attempt, desk));
             }

@@ -121,6 +121,12 @@ pub(super) fn title(name: u64) -> String {
 }
 
 impl<const SECOND: bool> Module<SECOND> {
+    /// A peer is lost.
+    fn tell(name: u64, why: &str, host: &impl Host) {
+        let line = format!("{}: {} is lost: {why}", Self::COMPONENT, title(name));
+        host.notice("peer lost", &line);
+    }
+
     /// Makes a process known that has published this.
     ///
     /// # Errors
@@ -140,7 +146,7 @@ impl<const SECOND: bool> Module<SECOND> {
             }
             Step::Done(cookie, outcome) => up.done(cookie, outcome),
             Step::Lost { id, name, why, cookies } => {
-                up.doomed(id, name, || tell(name, &why.to_string(), &up.host()));
+                up.doomed(id, name, || Self::tell(name, &why.to_string(), &up.host()));
                 if up.host().is_here() {
                     fail(cookies, up);
                 }
@@ -156,7 +162,8 @@ impl<const SECOND: bool> Module<SECOND> {
             }
             Step::Short(bytes) => {
                 let line = format!(
-                    "btl_verbs: {}: {bytes} bytes for messages could not be registered",
+                    "{}: {}: {bytes} bytes for messages could not be registered",
+                    Self::COMPONENT,
                     self.rail.port.name
                 );
                 up.host().notice("verbs short of memory", &line);
@@ -218,11 +225,6 @@ impl<const SECOND: bool> Module<SECOND> {
 fn deliver(message: Message, up: &impl Upcalls) -> Buffer {
     up.deliver_shared(message.from, message.tag, message.bytes);
     message.buffer
-}
-
-/// A peer is lost.
-fn tell(name: u64, why: &str, host: &impl Host) {
-    host.notice("peer lost", &format!("btl_verbs: {} is lost: {why}", title(name)));
 }
 
 impl<const SECOND: bool> Transport for Module<SECOND> {
@@ -330,7 +332,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
                 Some(id)
             }
             Err(why) => {
-                let line = format!("btl_verbs: {} is not reached: {why}", title(name));
+                let line = format!("{}: {} is not reached: {why}", Self::COMPONENT, title(name));
                 if host.is_verbose() {
                     host.say(&line);
                 } else if host.is_asked_for() && module.place == 0 {
@@ -351,7 +353,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
     }
 
     fn tell_loss(&self, name: u64, host: &impl Host) {
-        tell(name, "its process has ended, or its network", host);
+        Self::tell(name, "its process has ended, or its network", host);
     }
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {

@@ -151,7 +151,10 @@ impl State {
         }
         (peer.says_bye, peer.owes_bye) = (true, says_so);
         peer.is_draining = true;
-        self.touch(id.index() as u32);
+        peer.machine.hurry();
+        let place = id.index() as u32;
+        self.touch(place);
+        self.drive(place);
     }
 
     /// Whether what waited has been sent and has arrived, or never will.

@@ -69,6 +69,11 @@ impl<'a, H: Host> Given<'a, H> {
         given
     }
 
+    /// What the component is called.
+    pub(super) const fn component(&self) -> &'static str {
+        self.component
+    }
+
     /// The value of a number.
     pub(super) fn number(&self, name: &CStr) -> i64 {
         if self.is_left(name) { self.parameters.default(name) } else { self.parameters.number(name) }

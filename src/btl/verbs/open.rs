@@ -97,11 +97,11 @@ fn ports(library: &'static Library, name: &str) -> Option<u8> {
 }
 
 /// What of the lists is not there, in lines.
-fn absent(lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
-    let unknown = lists.unknown(devices, |name| ports(library, name)).join(", ");
+fn absent(name: &str, lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
+    let unknown = lists.unknown(devices, |device| ports(library, device)).join(", ");
     // Where interfaces cannot be listed, nothing is known of them.
     let elsewhere = Interface::all().map(|all| lists.elsewhere(&all)).unwrap_or_default().join(", ");
-    let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_verbs: {what} {words}"));
+    let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_{name}: {what} {words}"));
     let devices = devices.join(", ");
     [
         line("there is no device or port", unknown).map(|line| format!("{line} (devices: {devices})")),
@@ -117,7 +117,7 @@ fn absent(lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<S
 pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result<Opened, Declined> {
     let silently = |why: String| Declined::Silently(why);
     let told = |why: String| {
-        host.notice("verbs not used", &format!("btl_verbs: {why}"));
+        host.notice("verbs not used", &format!("btl_{}: {why}", config.name));
         Declined::Told
     };
     // Who asked for it hears why there is none.
@@ -133,7 +133,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
     }
     let lists = Lists::parse(&config.devices, &config.networks)
         .map_err(|why| told(format!("ipaddr_include or ipaddr_exclude: {why}")))?;
-    let absent = if config.warns { absent(&lists, library, &devices) } else { Vec::new() };
+    let absent = if config.warns { absent(config.name, &lists, library, &devices) } else { Vec::new() };
     if !absent.is_empty() {
         host.notice("verbs device not found", &absent.join(".\n"));
     }
@@ -148,7 +148,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
             Some(why) => {
                 let it = &usable.candidate;
                 if config.is_verbose {
-                    host.say(&format!("btl:verbs: {}:{} is not used: {why}", it.device, it.port));
+                    host.say(&format!("btl:{}: {}:{} is not used: {why}", config.name, it.device, it.port));
                 }
                 unused.push(format!("{}:{}: {why}", it.device, it.port));
             }
@@ -167,7 +167,8 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         && config.is_verbose
     {
         host.say(&format!(
-            "btl:verbs: children that the program forks may take registered pages away ({error})"
+            "btl:{}: children that the program forks may take registered pages away ({error})",
+            config.name
         ));
     }
     let (mut ports, mut listeners) = (Vec::new(), Vec::new());
@@ -177,7 +178,7 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
                 ports.push(Arc::new(port));
                 listeners.push(id);
             }
-            Err(why) => host.notice("verbs not used", &format!("btl_verbs: {why}")),
+            Err(why) => host.notice("verbs not used", &format!("btl_{}: {why}", config.name)),
         }
     }
     if ports.is_empty() {
@@ -245,17 +246,17 @@ fn keeps(config: &Config, ports: usize, host: &impl Host) -> Option<Bounds> {
     if kept.count == 0 || kept.bytes == 0 {
         return None;
     }
-    let line = "memory is registered anew for each message";
+    let (name, line) = (config.name, "memory is registered anew for each message");
     match host.tell_of_unmapping() {
         Telling::Begun => return Some(kept),
         Telling::Impossible { is_wanted: true } => host.say(&format!(
-            "btl_verbs: {line}, though mpi_leave_pinned is 1: Open MPI cannot tell here when memory is unmapped"
+            "btl_{name}: {line}, though mpi_leave_pinned is 1: Open MPI cannot tell here when memory is unmapped"
         )),
         Telling::Impossible { is_wanted: false } | Telling::Unwanted if !config.is_verbose => {}
         Telling::Impossible { is_wanted: false } => {
-            host.say(&format!("btl:verbs: {line}: Open MPI cannot tell here when memory is unmapped"));
+            host.say(&format!("btl:{name}: {line}: Open MPI cannot tell here when memory is unmapped"));
         }
-        Telling::Unwanted => host.say(&format!("btl:verbs: {line}, because mpi_leave_pinned is 0")),
+        Telling::Unwanted => host.say(&format!("btl:{name}: {line}, because mpi_leave_pinned is 0")),
     }
     None
 }

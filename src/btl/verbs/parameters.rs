@@ -118,6 +118,8 @@ pub(super) const fn capabilities(flags: u32, atomics: Atomics) -> (u32, Atomics)
 /// What is set.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
+    /// What the component is called.
+    pub(super) name: &'static str,
     pub(super) queues: Queues,
     /// What is spoken with peers.
     pub(super) dialect: Dialect,
@@ -238,6 +240,7 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
     };
     let patience = range(c"peer_timeout", 0, MOST)? as u64;
     Ok(Config {
+        name: given.component(),
         queues,
         dialect,
         allow_infiniband: is_true(c"allow_ib"),

@@ -23,7 +23,7 @@ use crate::engine::cm::{self, Attempt, Notice, Reason};
 use crate::error::{Error, Result};
 use crate::link::{Clock, Copied};
 use crate::verbs::{Completion, Cq, Slab};
-use crate::wire::verbs::Control;
+use crate::wire::verbs::{Control, private::Refusal};
 
 /// What is delivered: its buffer comes back when the host has read it.
 pub(super) enum Delivered {
@@ -297,6 +297,8 @@ impl State {
                 cm::Step::Failed(reason) => {
                     let Some(peer) = self.at(place) else { return };
                     peer.failure = Some(reason);
+                    // It has ended without ever having been connected: there is no other word of it.
+                    peer.has_said_bye |= reason == Reason::Refused(Refusal::Closing);
                     if peer.connection.is_none() && peer.departing == 0 {
                         self.give_up(place);
                     }

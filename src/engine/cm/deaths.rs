@@ -18,6 +18,9 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// What `docs/hawser-verbs.7` promises.
 const TOLD: Duration = Duration::from_secs(45);
 
+/// And to whoever closes its side.
+const SOON: Duration = Duration::from_secs(5);
+
 /// Two processes of which one wants to send, with times as they are usual.
 fn world(wire: Wire, wants: usize) -> World {
     let mut budget = Budget::default();
@@ -93,6 +96,25 @@ fn who_dies_is_missed_by_who_waits_for_it_whatever_both_were_doing() {
         let found = [(ACCEPTOR, INITIATOR), (INITIATOR, ACCEPTOR)]
             .map(|(who, victim)| told(world(wire, who), victim));
         assert_eq!(found, states, "states in which it dies");
+    }
+}
+
+/// Nobody listens there, and whoever is about to end, too, believes it sooner.
+#[test]
+fn who_is_about_to_end_does_not_wait_for_who_has_ended() {
+    let end: Blow = |world, at| {
+        let endpoint = called(at, 1);
+        if world.sides[1 - at].held.contains_key(&endpoint) {
+            world.budget.leaves[1 - at] = 1;
+            world.take(Turn::Hurry(1 - at, endpoint));
+        }
+        world.kill(at);
+    };
+    for wire in [Wire::InfiniBand, Wire::Iwarp] {
+        for (who, victim) in [(ACCEPTOR, INITIATOR), (INITIATOR, ACCEPTOR)] {
+            let (states, longest) = outlive_everywhere(world(wire, who).added(), end, victim);
+            assert!(states > 50 && longest <= SOON, "of {states} states, one is told after {longest:?}");
+        }
     }
 }
 

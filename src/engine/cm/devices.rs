@@ -7,11 +7,15 @@ impl World {
     /// A connection thread does what its manager says, and passes on what that tells.
     pub(super) fn perform(&mut self, at: usize) {
         while let Some(action) = self.sides[at].manager.poll_action() {
-            if self.fails(at, &action) {
-                self.sides[at].manager.handle_event(action.id(), Event::Refused, self.now);
+            let failed = if self.is_refused(at, &action) {
+                Event::Rejected { private: &[] }
+            } else if self.fails(at, &action) {
+                Event::Refused
             } else {
                 self.act(at, action);
-            }
+                continue;
+            };
+            self.sides[at].manager.handle_event(action.id(), failed, self.now);
         }
         let side = &mut self.sides[at];
         while let Some(notice) = side.manager.poll_notice() {
@@ -30,17 +34,19 @@ impl World {
             (Some(Fault::QueuePair), Action::MakeQueuePair { .. })
             | (Some(Fault::Connect), Action::Connect { .. })
             | (Some(Fault::Accept), Action::Accept { .. }) => true,
-            // Where nobody listens, siw says so at once.
-            (_, Action::Connect { id, .. }) if self.wire == Wire::Iwarp => {
-                let target = side.conns[id].target;
-                return !self.sides[target].listens;
-            }
             _ => false,
         };
         if is_it {
             side.armed = None;
         }
         is_it
+    }
+
+    /// Where nobody listens, siw says so at once.
+    fn is_refused(&self, at: usize, action: &Action) -> bool {
+        let Action::Connect { id, .. } = action else { return false };
+        let target = self.sides[at].conns[id].target;
+        self.wire == Wire::Iwarp && !self.sides[target].listens
     }
 
     fn act(&mut self, at: usize, action: Action) {

@@ -66,6 +66,8 @@ pub struct Endpoint {
     parted: Option<Attempt>,
     /// The queues on which something has been heard, in this attempt.
     open: u32,
+    /// It is going to be closed when nothing waits any more.
+    hurries: bool,
     steps: VecDeque<Step>,
     pub(super) strays: u32,
 }
@@ -94,6 +96,7 @@ impl Endpoint {
             spoken: None,
             parted: None,
             open: 0,
+            hurries: false,
             steps: VecDeque::from([add]),
             strays: 0,
         }
@@ -151,8 +154,19 @@ impl Endpoint {
         if self.stage == Stage::Idle {
             self.stage = Stage::Wanted;
             self.order(Order::Connect { endpoint: self.id });
+            if self.hurries {
+                self.order(Order::Hurry { endpoint: self.id });
+            }
         }
         self.state()
+    }
+
+    /// The endpoint is going to be closed when nothing waits any more: a peer that has ended is not asked for long.
+    pub fn hurry(&mut self) {
+        if !self.hurries && self.state() == State::Connecting {
+            self.order(Order::Hurry { endpoint: self.id });
+        }
+        self.hurries = true;
     }
 
     /// The connection thread says something of this endpoint.

@@ -174,6 +174,24 @@ fn an_acceptor_ends_in_every_state() {
     assert_explored(pair(Wire::InfiniBand, 1, budget), 41_669, [6, 36, 4]);
 }
 
+/// What waits is either sent, or told to be in vain: the other side may have ended, or be about to.
+#[test]
+fn one_side_hurries_in_every_state_and_the_other_ends() {
+    for (wire, explored) in [
+        (Wire::InfiniBand, [(140_533, [18, 112, 8]), (128_980, [18, 118, 8])]),
+        (Wire::Iwarp, [(96_188, [18, 100, 8]), (83_815, [18, 106, 8])]),
+    ] {
+        let found = [1, 0].map(|leaver| {
+            let (mut leaves, mut finalizes) = ([0; 3], [0; 3]);
+            (leaves[leaver], finalizes[1 - leaver]) = (1, 1);
+            let budget = Budget { wants: [1, 1, 0], leaves, finalizes, ..Budget::default() };
+            let found = explore(pair(wire, 1, budget));
+            (found.states, found.rests)
+        });
+        assert_eq!(found, explored, "states explored, and those at rest");
+    }
+}
+
 #[test]
 fn who_is_closed_and_met_again_by_the_initiator_in_any_state_is_connected_again_and_nobody_fails() {
     let budget = Budget { wants: [1, 1, 0], meetings: [0, 1, 0], ..Budget::default() };

@@ -78,7 +78,8 @@ impl Process {
             7 => self.manager.handle_order(Order::Break { endpoint: ENDPOINT, attempt }, NOW),
             8 => self.manager.handle_order(Order::Release { endpoint: ENDPOINT, attempt, verdict }, NOW),
             9 => self.manager.handle_order(Order::Settled { endpoint: ENDPOINT, attempt }, NOW),
-            10 if numbers.once_in(4) => self.manager.handle_timeout(NOW),
+            10 => self.manager.handle_order(Order::Hurry { endpoint: ENDPOINT }, NOW),
+            11 if numbers.once_in(4) => self.manager.handle_timeout(NOW),
             _ => self.manager.handle_event(id, event, NOW),
         }
     }

@@ -100,6 +100,8 @@ pub struct Settings {
     /// Those that a peer that lives [has postponed](Refusal::Later), and kicks that it has answered without connecting then,
     /// at most; they do not count among `attempts`.
     pub postponements: u32,
+    /// Attempts and kicks to one peer, at most, when nobody listens at its address any more and this side [hurries](Order::Hurry).
+    pub last_attempts: u32,
 }
 
 impl Settings {
@@ -119,6 +121,7 @@ impl Settings {
             longest: Duration::from_secs(2),
             attempts: 20,
             postponements: 600,
+            last_attempts: 5,
         }
     }
 }
@@ -348,6 +351,12 @@ pub enum Order {
         /// The endpoint.
         endpoint: EndpointId,
     },
+    /// It is going to be closed, as soon as what waits has been sent: if nobody listens at the peer's address, the peer has
+    /// ended before.
+    Hurry {
+        /// The endpoint.
+        endpoint: EndpointId,
+    },
     /// It is connected: the peer's CTS is there.
     Settled {
         /// The endpoint.
@@ -386,6 +395,7 @@ impl Order {
         match *self {
             Self::Add { endpoint, .. }
             | Self::Connect { endpoint }
+            | Self::Hurry { endpoint }
             | Self::Settled { endpoint, .. }
             | Self::Break { endpoint, .. }
             | Self::Release { endpoint, .. }

@@ -73,6 +73,8 @@ pub(super) struct Link {
     pub(super) postponements: u32,
     /// Why the last attempt or kick came to nothing.
     pub(super) why: Reason,
+    /// The peer may have ended, as this side is about to.
+    pub(super) hurries: bool,
     /// The main thread is going to be told that this has failed, when it has released the queue pairs.
     pub(super) doom: Option<Reason>,
     /// It ends when the main thread has released the queue pairs.
@@ -96,6 +98,7 @@ impl Link {
             failures: 0,
             postponements: 0,
             why: Reason::TimedOut,
+            hurries: false,
             doom: None,
             closing: false,
             deadline: None,

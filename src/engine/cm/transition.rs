@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::desk::Desk;
 use super::dialect::Dialect;
-use super::interface::{Action, Attempt, Notice, Reason, Role, Verdict};
+use super::interface::{Action, Attempt, Notice, Reason, Role, Settings, Verdict};
 use super::link::{Leg, Link, Phase, Stage};
 use crate::engine::time::Instant;
 use crate::wire::verbs::private::Refusal;
@@ -12,7 +12,9 @@ use crate::wire::verbs::private::Refusal;
 impl Link {
     /// The next attempt, or the next kick, if there may be one.
     pub(super) fn begin(&mut self, desk: &mut Desk, now: Instant) {
-        if self.failures >= desk.settings.attempts {
+        let has_ended = self.hurries && self.why == Reason::NotListening;
+        let Settings { attempts, last_attempts, .. } = desk.settings;
+        if self.failures >= if has_ended { last_attempts } else { attempts } {
             self.fail(self.why, desk);
             return;
         }

@@ -39,6 +39,7 @@ pub(super) fn settings(side: usize, life: u64, queues: Queues) -> Settings {
         longest: Duration::ZERO,
         attempts: 2,
         postponements: 2,
+        last_attempts: 1,
         ..Settings::new(100 + side as u64, nonce(side, life), vec![address(side)], queues)
     }
 }
@@ -170,6 +171,8 @@ pub(super) struct Budget {
     pub(super) breaks: u8,
     /// Queue pairs that do not work, and are found by the main thread before it is told.
     pub(super) probes: u8,
+    /// Endpoints that each side is going to close when nothing waits any more.
+    pub(super) leaves: [u8; 3],
     /// Endpoints that each side closes.
     pub(super) closes: [u8; 3],
     /// Endpoints that each side closes, and makes anew.
@@ -238,6 +241,7 @@ pub(super) enum Turn {
     LetGo(usize, EndpointId),
     Broken(usize, EndpointId),
     Probe(usize, EndpointId),
+    Hurry(usize, EndpointId),
     Close(usize, EndpointId),
     MeetAgain(usize, EndpointId),
     Finalize(usize),
@@ -416,6 +420,9 @@ impl World {
                 if budget.wants[at] > 0 && !held.waits {
                     turns.push(Turn::Want(at, *endpoint));
                 }
+                if budget.leaves[at] > 0 {
+                    turns.push(Turn::Hurry(at, *endpoint));
+                }
                 if budget.closes[at] > 0 {
                     turns.push(Turn::Close(at, *endpoint));
                 }
@@ -507,6 +514,10 @@ impl World {
                 self.break_off(at, endpoint);
             }
             Turn::Broken(at, endpoint) => self.break_off(at, endpoint),
+            Turn::Hurry(at, endpoint) => {
+                budget.leaves[at] -= 1;
+                self.with(at, endpoint, |held| held.endpoint.hurry());
+            }
             Turn::Close(at, endpoint) => {
                 budget.closes[at] -= 1;
                 self.close(at, endpoint);

@@ -95,7 +95,7 @@ atomics() {
 }
 # Debian 12's osc/rdma has no lock around a compare-and-swap: what a rank does with its own word is beside what devices do.
 atomics 2 50
-atomics 4 2000
+if brief; then atomics 4 300; else atomics 4 2000; fi
 # One at a time is under way to each peer.
 atomics 3 50 --mca btl_verbs_ib_qp_ous_rd_atom 1 --mca btl_verbs_ib_max_rdma_dst_ops 1
 # Processes of one node have the own words in shared memory. Of several nodes, as they seem to be that a launcher of ours starts here,

@@ -67,6 +67,8 @@ pub struct Stream {
     is_unreached: Cell<bool>,
     /// Something has gone: there was a connection.
     has_begun: bool,
+    /// Nobody listens any more: what comes is no entry, for it begins anywhere.
+    is_parted: bool,
 }
 
 /// A long entry that comes.
@@ -111,6 +113,7 @@ impl Stream {
             is_broken: false,
             is_unreached: Cell::new(false),
             has_begun: first.is_empty(),
+            is_parted: false,
         }
     }
 
@@ -320,7 +323,7 @@ impl Stream {
             match self.front()? {
                 Front::Whole(..) => return Ok(true),
                 Front::Long(..) => return Ok(false),
-                Front::Part if self.fill(&[], INBOX).is_none() => return Ok(self.is_over),
+                Front::Part if self.is_parted || self.fill(&[], INBOX).is_none() => return Ok(self.is_over),
                 Front::Part => {}
             }
         }
@@ -414,6 +417,7 @@ impl Stream {
     /// one in which nothing of this side is lost.
     pub fn part(&mut self) {
         self.flush();
+        (self.is_parted, self.landed) = (true, 0);
         let mut read = 0;
         while read < DISCARDED && !self.is_over {
             (self.from, self.to) = (0, 0);
@@ -568,6 +572,29 @@ mod tests {
             gone += one.go_on(lend(&mut bytes[gone..]));
         }
         assert!(one.push(1, [Lent::EMPTY; 2]));
+    }
+
+    #[test]
+    fn what_follows_where_nobody_listens_any_more_is_no_entry() {
+        let (mut one, mut two) = pair();
+        // The middle of it looks like entries.
+        let mut bytes = Header { kind: 1, length: 0 }.emit().repeat(WHOLE);
+        let (mut gone, mut room) = (0, vec![0; bytes.len()]);
+        assert!(one.begin(3, &[0; HEAD], LONGEST - HEAD));
+        gone += one.go_on(lend(&mut bytes[..1000 * HEADER]));
+        two.wake();
+        assert_eq!(two.has_next(), Ok(false));
+        assert_eq!(two.long().expect("sound").map(|long| long.landed), Some(0));
+        assert_eq!(two.land(&[lend(&mut room)], LONGEST - HEAD), Ok(false));
+        two.part();
+        gone += one.go_on(lend(&mut bytes[gone..2000 * HEADER]));
+        assert!(gone > 1000 * HEADER);
+        assert_eq!(take(&mut two), None);
+        assert!(two.long().expect("sound").is_none() && two.next_kind().is_none());
+        // The end is heard nevertheless.
+        drop(one);
+        two.part();
+        assert_eq!((two.has_next(), two.is_over()), (Ok(true), true));
     }
 
     #[test]

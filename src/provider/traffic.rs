@@ -35,6 +35,8 @@ mod far;
 #[cfg(test)]
 mod far_tests;
 mod fence;
+#[cfg(test)]
+mod kept_tests;
 mod landing;
 mod receive;
 mod rest;

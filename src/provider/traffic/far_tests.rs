@@ -14,7 +14,7 @@ fn side(last: u8) -> Side {
     Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None, silence: 9 }))
 }
 
-fn pair() -> [Side; 2] {
+pub(super) fn pair() -> [Side; 2] {
     connected([side(2), side(3)])
 }
 

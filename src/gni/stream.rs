@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{Shutdown, shutdown};
 
+use super::silence::Silence;
 use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Corrupt};
 use crate::sync::fork::Own;
@@ -67,6 +68,7 @@ pub struct Stream {
     is_unreached: Cell<bool>,
     /// Something has gone: there was a connection.
     has_begun: bool,
+    silence: Silence,
     /// Nobody listens any more: what comes is no entry, for it begins anywhere.
     is_parted: bool,
 }
@@ -113,6 +115,7 @@ impl Stream {
             is_broken: false,
             is_unreached: Cell::new(false),
             has_begun: first.is_empty(),
+            silence: Silence::default(),
             is_parted: false,
         }
     }
@@ -151,6 +154,14 @@ impl Stream {
     /// There was a connection.
     pub fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// For how long the peer has not answered what was sent to it, nanoseconds; `None` where nothing is on its way.
+    pub fn silence(&mut self, now: u64) -> Option<u64> {
+        let standing = stream::standing(&self.socket);
+        let silence = standing.map(|standing| self.silence.lasts(&standing, now));
+        let is_kept = self.owed != 0 || !self.outbox.is_empty();
+        silence.or(if is_kept { Some(0) } else { None })
     }
 
     /// Why nothing goes or comes any more.

@@ -163,6 +163,25 @@ begin "a cable that is out for longer than a peer may be silent" && {
     finish
 }
 
+limit=(FI_GNI_PEER_TIMEOUT=2)
+begin "a process that computes for longer than a peer may be silent" && {
+    launch computes 12
+    need passes
+    finish
+}
+
+# Its window is closed when the network goes.
+limit=(FI_GNI_PEER_TIMEOUT=3)
+begin "a network that goes while a process computes" && {
+    launch leaves 3
+    sleep 4
+    need [ "$(bed_bytes)" -gt 50000 ]
+    ip link set node2e0 down
+    need passes
+    note=$(grep -E 'after .* s$' "$log" | tr '\n' ' ')
+    finish
+}
+
 # deaf on|off: packets of TCP go nowhere, as the nodes are told; those of UDP come.
 deaf() {
     local host

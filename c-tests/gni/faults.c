@@ -2,6 +2,8 @@
  *
  *     faults goes-on FILE     until the file is there: none is lost
  *     faults ends SECONDS     until both hear that the other is gone, which is not before it was silent for so long
+ *     faults computes SECONDS  to a child that reads nothing for so long: none is lost
+ *     faults leaves SECONDS   to a child that reads nothing any more, until the parent hears that it is gone
  */
 
 #include "pair.h"
@@ -88,6 +90,75 @@ static void is_cut_off(const char *seconds)
     HOLDS(silent > atof(seconds) - 0.5 && silent < 20 * atof(seconds));
 }
 
+/* More bytes than two kernels keep. */
+enum { MANY = 600, EACH = 60000 };
+static unsigned char bytes[EACH];
+
+/* Messages to the child, until it has said that it has them all; the negative code of why not. */
+static int send_many(void)
+{
+    char word = 0;
+    int ended = 0;
+    POST(fi_trecv(here->ep, &word, 1, NULL, here->peer, MANY, 0, &word));
+    for (uint64_t number = 0; number <= MANY;) {
+        struct fi_cq_tagged_entry entry;
+        ssize_t posted = number == MANY ? -FI_EAGAIN : fi_tsend(here->ep, bytes, EACH, NULL, here->peer, number, NULL);
+        if (posted == 0)
+            number++;
+        else if (posted != -FI_EAGAIN)
+            return (int) posted;
+        if (fi_cq_read(here->tx, &entry, 1) == 1)
+            ended++;
+        ssize_t read = fi_cq_read(here->rx, &entry, 1);
+        if (read == 1) {
+            IS(word, 'w');
+            IS(ended, MANY);
+            return 0;
+        }
+        struct fi_cq_err_entry failed = {0};
+        if (read == -FI_EAVAIL && fi_cq_readerr(here->rx, &failed, 0) == 1)
+            return -failed.err;
+    }
+    return 0;
+}
+
+static void to_who_computes(const char *seconds)
+{
+    double start = now();
+    fill(bytes, EACH, 7);
+    if (!is_child) {
+        NEED(send_many());
+        HOLDS(now() - start > atof(seconds));
+        return;
+    }
+    sleep((unsigned) atoi(seconds));
+    for (uint64_t number = 0; number < MANY; number++) {
+        static unsigned char in[EACH];
+        memset(in, 0, EACH);
+        POST(fi_trecv(here->ep, in, EACH, NULL, here->peer, number, 0, in));
+        IS(next(here->rx, NULL).len, EACH);
+        HOLDS(same(in, EACH, 7));
+    }
+    POST(fi_tsend(here->ep, "w", 1, NULL, here->peer, MANY, NULL));
+    next(here->tx, NULL);
+}
+
+/* The child does not read, and the network goes meanwhile. */
+static void who_leaves(const char *seconds)
+{
+    double start = now();
+    if (is_child)
+        for (;;)
+            pause();
+    int code = send_many();
+    printf("the parent: %s after %.1f s\n", fi_strerror(-code), now() - start);
+    HOLDS(code == -FI_ECONNRESET || code == -FI_ETIMEDOUT);
+    HOLDS(now() - start > atof(seconds));
+    kill(child, SIGKILL);
+    NEED(waitpid(child, NULL, 0) != child);
+    exit(verdict());
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -96,6 +167,10 @@ int main(int argc, char **argv)
     begin("apart");
     if (strcmp(argv[1], "goes-on") == 0)
         goes_on(argv[2]);
+    else if (strcmp(argv[1], "computes") == 0)
+        to_who_computes(argv[2]);
+    else if (strcmp(argv[1], "leaves") == 0)
+        who_leaves(argv[2]);
     else
         is_cut_off(argv[2]);
     return end();

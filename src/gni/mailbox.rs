@@ -30,6 +30,8 @@ pub struct Mailbox {
     /// Bytes of long messages that have gone in one entry since so many entries have come.
     ahead: usize,
     ahead_since: u64,
+    /// Entries that had been put into it when it was asked for how long the peer had been silent.
+    asked_at: u64,
 }
 
 /// Where the other one is.
@@ -111,7 +113,7 @@ impl Near {
 
 impl Mailbox {
     pub(super) fn of(side: Side) -> Self {
-        Self { side, sent: 0, received: 0, ahead: 0, ahead_since: 0 }
+        Self { side, sent: 0, received: 0, ahead: 0, ahead_since: 0, asked_at: 0 }
     }
 
     fn near(&self) -> Option<&Peer> {
@@ -342,6 +344,18 @@ impl Mailbox {
             Side::Near(_) => false,
             Side::Far(far) => far.stream.as_ref().is_some_and(|stream| stream.is_over()),
         }
+    }
+
+    /// For how long the peer has not answered what was sent to it, nanoseconds; `None` where nothing is on its way by a
+    /// stream.
+    pub fn silence(&mut self, now: u64) -> Option<u64> {
+        self.asked_at = self.sent;
+        self.far().and_then(|stream| stream.silence(now))
+    }
+
+    /// Whether something may be on its way of which that is not known.
+    pub fn is_to_be_asked(&self) -> bool {
+        self.asked_at != self.sent
     }
 
     /// There never was a stream, because the network had no way to the peer.

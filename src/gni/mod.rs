@@ -2,7 +2,7 @@
 //!
 //! * [`nic`]: the interface of a domain. A [mailbox] (SMSG) is a pair of rings in memory that two processes share; a GET
 //!   (BTE) is a copy from the memory of another process, where the kernel allows it. Between nodes it is a [stream] of the
-//!   [network], and there is no such copy.
+//!   [network], and there is no such copy; whose peer answers no more, [`silence`] says.
 //! * [`datagram`]: the datagrams by which connections are made, to whom only its name is known; [`courier`]: those between
 //!   nodes.
 //! * [`session`]: the sockets by which connected endpoints find each other, and see that the other has ended.
@@ -18,6 +18,7 @@ pub mod mailbox;
 pub mod network;
 pub mod nic;
 pub mod session;
+pub mod silence;
 pub mod stream;
 
 pub use courier::Place;

@@ -26,8 +26,10 @@ const TURN: usize = 64;
 const MOST: usize = 32;
 /// How long a mailbox waits for its stream, nanoseconds.
 const PATIENCE: u64 = 60_000_000_000;
-/// How often a peer that nothing is heard of is asked in half the time that it may be silent, at most.
+/// How often a peer that nothing is heard of is asked in half the time that it may be silent, about.
 const QUESTIONS: u32 = 6;
+/// For how long none is asked at most, seconds; the kernel takes no more.
+const IDLE: u32 = 32_767;
 /// By which descriptors that are not streams are told apart from numbers of mailboxes.
 const LISTENER: u64 = 1 << 32;
 
@@ -72,16 +74,16 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?)
 }
 
-/// Nothing waits for more to be sent, and a peer that is silent for so many seconds is gone: when something was sent to it,
-/// and otherwise when it was asked whether it is there.
+/// Nothing waits for more to be sent, and a peer to which nothing is on its way is asked whether it is there, and is gone when
+/// it was silent for so many seconds. One to which something is, [`silence`](super::silence) sees to.
 fn prepare(socket: &OwnedFd, silence: u32) -> io::Result<()> {
-    let half = (silence / 2).max(1);
+    let idle = (silence / 2).clamp(1, IDLE);
+    let interval = ((silence - idle) / QUESTIONS).max(1);
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(half.into()))?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs((half / QUESTIONS).max(1).into()))?;
-    sockopt::set_tcp_keepcnt(socket, QUESTIONS)?;
-    Ok(sockopt::set_tcp_user_timeout(socket, silence.saturating_mul(1000))?)
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle.into()))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval.into()))?;
+    Ok(sockopt::set_tcp_keepcnt(socket, ((silence - idle) / interval).max(1))?)
 }
 
 impl Network {
@@ -101,6 +103,11 @@ impl Network {
             strangers: 0,
             silence,
         })
+    }
+
+    /// How long peers may be silent, nanoseconds.
+    pub fn silence(&self) -> u64 {
+        u64::from(self.silence) * 1_000_000_000
     }
 
     /// What is readable when a connection begins.
@@ -266,7 +273,9 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::Stream;
     use super::*;
+    use crate::link::{Clock, Lent, stream};
     use rustix::event::{PollFd, PollFlags, poll};
     use std::io::Write;
     use std::net::TcpStream;
@@ -352,6 +361,38 @@ mod tests {
         }
         assert_eq!(all, [number]);
         drop(silent);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_silent_and_who_does_not_read_is_not() {
+        let mut network = Network::new(86_400).expect("a set");
+        let (clock, pause) = (Clock::new(), Timespec { tv_sec: 0, tv_nsec: 50_000_000 });
+        let start = clock.nanos();
+        let full = socket().expect("a socket");
+        rustix::net::bind(&full, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bound");
+        rustix::net::listen(&full, 0).expect("listening");
+        let at = SocketAddrV4::try_from(rustix::net::getsockname(&full).expect("a name")).expect("of IPv4");
+        let mut called = |at| {
+            let number = network.expect(TOKEN_OF_ONE);
+            let socket = network.connect(number, Ipv4Addr::LOCALHOST, at).expect("calling");
+            Stream::new(socket, &[])
+        };
+        // Its first one has the only place: nobody takes it, and whoever calls besides is not answered.
+        let mut first = called(at);
+        let mut others = [(); 3].map(|()| called(at));
+        let mut bytes = vec![0; 60_000];
+        while first.push(1, [stream::lend(&mut bytes), Lent::EMPTY]) {}
+        let (mut waited, mut silent) = (0, 0);
+        while silent < 3_000_000_000 {
+            let _ = poll(&mut [], Some(&pause));
+            let now = clock.nanos();
+            waited = waited.max(first.silence(now).expect("something is on its way"));
+            silent = others.iter_mut().filter_map(|other| other.silence(now)).max().unwrap_or(0);
+            assert!(now - start < 60_000_000_000, "{silent}");
+        }
+        assert!(waited < 2_000_000_000, "{waited}");
+        let standing = stream::standing(first.descriptor()).expect("it waits to be on its way");
+        assert!(!standing.is_opening && !standing.is_unacknowledged && standing.heard < 60_000_000_000);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{Shutdown, shutdown};
 
+use super::silence::Silence;
 use crate::link::{Lent, stream};
 use crate::shm::{Arrival, Corrupt};
 use crate::sync::fork::Own;
@@ -67,6 +68,9 @@ pub struct Stream {
     is_unreached: Cell<bool>,
     /// Something has gone: there was a connection.
     has_begun: bool,
+    silence: Silence,
+    /// Nobody listens any more: what comes is no entry, for it begins anywhere.
+    is_parted: bool,
 }
 
 /// A long entry that comes.
@@ -111,6 +115,8 @@ impl Stream {
             is_broken: false,
             is_unreached: Cell::new(false),
             has_begun: first.is_empty(),
+            silence: Silence::default(),
+            is_parted: false,
         }
     }
 
@@ -148,6 +154,14 @@ impl Stream {
     /// There was a connection.
     pub fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// For how long the peer has not answered what was sent to it, nanoseconds; `None` where nothing is on its way.
+    pub fn silence(&mut self, now: u64) -> Option<u64> {
+        let standing = stream::standing(&self.socket);
+        let silence = standing.map(|standing| self.silence.lasts(&standing, now));
+        let is_kept = self.owed != 0 || !self.outbox.is_empty();
+        silence.or(if is_kept { Some(0) } else { None })
     }
 
     /// Why nothing goes or comes any more.
@@ -320,7 +334,7 @@ impl Stream {
             match self.front()? {
                 Front::Whole(..) => return Ok(true),
                 Front::Long(..) => return Ok(false),
-                Front::Part if self.fill(&[], INBOX).is_none() => return Ok(self.is_over),
+                Front::Part if self.is_parted || self.fill(&[], INBOX).is_none() => return Ok(self.is_over),
                 Front::Part => {}
             }
         }
@@ -414,6 +428,7 @@ impl Stream {
     /// one in which nothing of this side is lost.
     pub fn part(&mut self) {
         self.flush();
+        (self.is_parted, self.landed) = (true, 0);
         let mut read = 0;
         while read < DISCARDED && !self.is_over {
             (self.from, self.to) = (0, 0);
@@ -568,6 +583,29 @@ mod tests {
             gone += one.go_on(lend(&mut bytes[gone..]));
         }
         assert!(one.push(1, [Lent::EMPTY; 2]));
+    }
+
+    #[test]
+    fn what_follows_where_nobody_listens_any_more_is_no_entry() {
+        let (mut one, mut two) = pair();
+        // The middle of it looks like entries.
+        let mut bytes = Header { kind: 1, length: 0 }.emit().repeat(WHOLE);
+        let (mut gone, mut room) = (0, vec![0; bytes.len()]);
+        assert!(one.begin(3, &[0; HEAD], LONGEST - HEAD));
+        gone += one.go_on(lend(&mut bytes[..1000 * HEADER]));
+        two.wake();
+        assert_eq!(two.has_next(), Ok(false));
+        assert_eq!(two.long().expect("sound").map(|long| long.landed), Some(0));
+        assert_eq!(two.land(&[lend(&mut room)], LONGEST - HEAD), Ok(false));
+        two.part();
+        gone += one.go_on(lend(&mut bytes[gone..2000 * HEADER]));
+        assert!(gone > 1000 * HEADER);
+        assert_eq!(take(&mut two), None);
+        assert!(two.long().expect("sound").is_none() && two.next_kind().is_none());
+        // The end is heard nevertheless.
+        drop(one);
+        two.part();
+        assert_eq!((two.has_next(), two.is_over()), (Ok(true), true));
     }
 
     #[test]

@@ -63,6 +63,50 @@ pub fn receive(socket: impl AsFd, pieces: &[Lent], rest: &mut [u8]) -> io::Resul
     counted(unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) })
 }
 
+/// What the kernel knows of how a connection of TCP stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// The peer has not answered yet that there is one.
+    pub is_opening: bool,
+    /// Something was sent, and is not acknowledged.
+    pub is_unacknowledged: bool,
+    /// How often the peer was asked since it answered last: whether its window is open, or whether it is there.
+    pub probes: u8,
+    /// How often what is not acknowledged was sent again.
+    pub again: u8,
+    /// How long ago something was sent, and something came, nanoseconds.
+    pub spoken: u64,
+    /// The second.
+    pub heard: u64,
+}
+
+/// How a connection stands by which something is on its way, or waits to be; `None` where nothing does, or it is none of TCP.
+pub fn standing(socket: impl AsFd) -> Option<Standing> {
+    // SAFETY: numbers, of which all zeros are some.
+    let mut known: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let descriptor = socket.as_fd().as_raw_fd();
+    let into = (&raw mut known).cast();
+    // SAFETY: the kernel writes so many bytes at most, into numbers of ours.
+    let result =
+        unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut length) };
+    if result != 0 || (known.tcpi_unacked, known.tcpi_notsent_bytes) == (0, 0) {
+        return None;
+    }
+    let nanos = |millis: u32| u64::from(millis) * 1_000_000;
+    Some(Standing {
+        is_opening: known.tcpi_state == SYN_SENT,
+        is_unacknowledged: known.tcpi_unacked != 0,
+        probes: known.tcpi_probes,
+        again: known.tcpi_retransmits,
+        spoken: nanos(known.tcpi_last_data_sent),
+        heard: nanos(known.tcpi_last_ack_recv.min(known.tcpi_last_data_recv)),
+    })
+}
+
+/// `TCP_SYN_SENT`.
+const SYN_SENT: u8 = 2;
+
 #[cfg(test)]
 mod tests {
     use super::*;

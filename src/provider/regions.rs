@@ -100,6 +100,11 @@ impl Regions {
         }
     }
 
+    /// Whether there is any.
+    pub fn are_reached(&self) -> bool {
+        !self.by_key.read().is_empty()
+    }
+
     /// The memory is not reached any more.
     pub fn deregister(&self, key: u64) {
         self.by_key.write().remove(&key);

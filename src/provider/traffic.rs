@@ -35,6 +35,8 @@ mod far;
 #[cfg(test)]
 mod far_tests;
 mod fence;
+#[cfg(test)]
+mod kept_tests;
 mod landing;
 mod receive;
 mod rest;
@@ -128,6 +130,9 @@ pub struct Traffic {
     clock_at: u64,
     control_at: u64,
     watch_at: u64,
+    /// When streams are looked at whose peers may be silent, and whether there are any.
+    silence_at: u64,
+    is_waiting: bool,
     vain: vain::Vain,
     /// The last look has found nothing.
     is_vain: bool,
@@ -167,6 +172,8 @@ impl Traffic {
             clock_at: 0,
             control_at: 0,
             watch_at: 0,
+            silence_at: 0,
+            is_waiting: false,
             vain: vain::Vain::default(),
             is_vain: false,
             is_stirred: false,

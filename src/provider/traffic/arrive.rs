@@ -1,7 +1,7 @@
 //! What has come: entries of mailboxes.
 
 use super::super::errno::Outcome;
-use super::context::{Context, Item, Pull, Receive, Stage, Unexpected, What};
+use super::context::{Context, Ends, Item, Pull, Receive, Stage, Unexpected, What};
 use super::ending::Received;
 use super::short::Taken;
 use super::{Lost, Traffic};
@@ -15,10 +15,8 @@ use crate::wire::gni::remote::Remote;
 
 /// Entries that are read from a peer before others have their turn.
 const TURN: usize = 64;
-/// Bytes of messages that nobody has asked for, beyond which no more are read.
+/// Bytes of messages that nobody has asked for, beyond which no more are read while nothing is waited for.
 const KEPT: usize = 256 << 20;
-/// The same of those behind which the end of an operation of ours may wait: that of who began it may wait for this end.
-const MOST_KEPT: usize = 1 << 30;
 /// What a message is counted as beside its bytes: what is noted of it. Likewise an entry without a place.
 pub(super) const NOTED: usize = 512;
 
@@ -76,6 +74,9 @@ impl Traffic {
         if !there.queue.is_empty() || !there.held.is_empty() {
             self.pump(slot, peer);
         }
+        if left == Left::Something {
+            self.let_in();
+        }
         if left == Left::Something || is_owing {
             self.look_again(slot, peer);
         }
@@ -84,6 +85,27 @@ impl Traffic {
         }
         if !self.closing.is_empty() && vc.is_some_and(|vc| self.closing.contains(&vc)) {
             self.drain(slot, peer);
+        }
+    }
+}
+
+impl Traffic {
+    /// Where anything is waited for, messages are read beyond the bound: mailboxes are read in order, so what is waited for may
+    /// be behind them, or behind those that somebody else does not read before he is answered.
+    fn let_in(&mut self) {
+        let is_full = |context: &Context| context.kept() > KEPT;
+        let mut contexts = self.contexts.iter().flatten();
+        if contexts.clone().any(|context| is_full(context)) && contexts.any(|context| context.waits()) {
+            self.let_more_in();
+        }
+    }
+
+    /// Some are read, whatever is waited for: somebody looks for one. Whoever is about to sleep looks again, if there were to
+    /// be none any more.
+    pub(super) fn let_more_in(&mut self) {
+        let Self { contexts, moved, .. } = self;
+        for context in contexts.iter_mut().flatten() {
+            *moved += u64::from(std::mem::replace(&mut context.let_in, TURN) == 0);
         }
     }
 }
@@ -155,15 +177,32 @@ impl Context {
     }
 
     /// Whether the next entry of a peer is read nevertheless: it takes no room; or what is behind it may be what an
-    /// operation waits for, for rings are read in order. Messages that are received meanwhile are owed their entries.
+    /// operation waits for, for mailboxes are read in order; or there will be no later. Messages that are received meanwhile are
+    /// owed their entries. Where there is a place for these, so many are [let in](Traffic::let_in).
     #[cold]
     #[inline(never)]
-    fn may_read(&self, peer: u32) -> bool {
+    fn may_read(&mut self, peer: u32) -> bool {
         let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
         if !mailbox.and_then(|mailbox| mailbox.next_kind()).is_some_and(mailbox::takes_room) {
             return true;
         }
-        self.kept() + NOTED * self.owed.len() <= MOST_KEPT && self.is_awaited(peer)
+        if self.is_last || self.is_awaited(peer) {
+            return true;
+        }
+        let is_let_in = self.let_in != 0 && self.has_place();
+        self.let_in -= usize::from(is_let_in);
+        is_let_in
+    }
+
+    /// Whether something of a peer is waited for, by what is known here: a receive, the end of what was begun, or what peers do
+    /// to memory, of which nobody knows whether it is waited for.
+    fn waits(&self) -> bool {
+        let is_under_way = self.sends.len() + self.operations.len() + self.pulls.len() != 0;
+        let waits = |ends: &Ends| {
+            let is_shared = ends.queue.as_ref().is_some_and(|queue| queue.with(|queue| queue.waits()));
+            is_shared || ends.rights != 0 && ends.regions.are_reached()
+        };
+        self.receives.len() != 0 || is_under_way || self.ends.as_ref().is_some_and(waits)
     }
 
     /// Whether an operation of ours waits for a peer.
@@ -189,7 +228,7 @@ impl Context {
         match entry {
             // Nobody could receive it.
             mailbox::Entry::Eager { .. } | mailbox::Entry::Start { .. } if !self.takes => return None,
-            mailbox::Entry::Eager { label, send } => self.hear_eager(peer, label, send, payload),
+            mailbox::Entry::Eager { label, send } => self.hear_eager(peer, label, send, payload)?,
             other => self.hear_rest(peer, &other, payload)?,
         }
         Some(())
@@ -219,17 +258,22 @@ impl Context {
         }
     }
 
+    /// A message that is here as a whole. `None`: there is no memory to keep it.
     #[inline(always)]
-    fn hear_eager(&mut self, peer: u32, label: Label, send: Option<u64>, payload: Lent) {
+    fn hear_eager(&mut self, peer: u32, label: Label, send: Option<u64>, payload: Lent) -> Option<()> {
         let length = payload.len();
         match self.arrive(peer, label, length, true) {
-            Arrival::Unexpected(_) => {
+            Arrival::Unexpected(id) => {
                 let mut bytes = self.room();
+                if bytes.try_reserve(length).is_err() {
+                    self.matching(label.tag.is_some()).discard(id);
+                    return None;
+                }
                 payload.append_to(&mut bytes);
                 self.fill(Unexpected { peer, label, length, what: What::Whole(bytes, send) });
             }
             taken => {
-                let Some(receive) = self.taker(taken, length) else { return };
+                let Some(receive) = self.taker(taken, length) else { return Some(()) };
                 receive.buffer.write(0, payload);
                 let room = receive.buffer.length();
                 self.received(&receive, &Received { peer, label, length, room, code: 0 });
@@ -238,6 +282,7 @@ impl Context {
                 }
             }
         }
+        Some(())
     }
 
     #[inline(never)]
@@ -333,9 +378,11 @@ impl Traffic {
     /// Everything that a peer had written is read, though nobody may have asked for it.
     pub(super) fn read_all(&mut self, slot: u32, peer: u32) -> Outcome<()> {
         let context = self.context(slot)?;
+        context.is_last = true;
         while let Ok((count, Left::Something)) = context.read(peer)
             && count != 0
         {}
+        context.is_last = false;
         Ok(())
     }
 }

@@ -72,6 +72,7 @@ impl Traffic {
             self.watch_at = now.nanos() + WATCH;
             self.bury(now);
             self.give_up_streams(now);
+            self.lose_silent(now);
             self.call_again(now);
         }
         loop {

@@ -297,6 +297,9 @@ pub(super) struct Context {
     pub(super) scratch: Vec<u8>,
     /// Peers who are to hear something.
     pub(super) told: Vec<u32>,
+    /// Messages that are read though nobody has asked for many; all of a peer are, after which nothing comes of it.
+    pub(super) let_in: usize,
+    pub(super) is_last: bool,
 }
 
 /// Buffers that are kept for messages to come, at most.
@@ -329,6 +332,8 @@ impl Context {
             owed: VecDeque::new(),
             scratch: Vec::new(),
             told: Vec::new(),
+            let_in: 0,
+            is_last: false,
         }
     }
 

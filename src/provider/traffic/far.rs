@@ -18,6 +18,10 @@ const MOST: usize = 4;
 const VAIN: u32 = 10_000;
 /// Calls between looks at the others meanwhile, or while there is much to be done within the node.
 const OTHERS: u32 = 16;
+/// Between looks at streams by which something is on its way: a part of the time that peers may be silent, and nanoseconds at
+/// most.
+const PART: u64 = 16;
+const SELDOM: u64 = 1_000_000_000;
 /// For how long a peer is called to whom there is no way, nanoseconds.
 const PATIENCE: u64 = 60_000_000_000;
 
@@ -159,6 +163,46 @@ impl Traffic {
                 self.lose(slot, peer, libc::ETIMEDOUT);
             }
         }
+    }
+
+    /// Peers that have been silent for longer than they may are gone.
+    pub(super) fn lose_silent(&mut self, now: Instant) {
+        let now = now.nanos();
+        let Some(most) = self.nic.as_ref().and_then(|nic| nic.streams()).map(|network| network.silence())
+        else {
+            return;
+        };
+        if now < self.silence_at {
+            return;
+        }
+        self.silence_at = now + (most / PART).min(SELDOM);
+        self.is_waiting = false;
+        let mut silent = Vec::new();
+        for (slot, peer) in self.streams.values().copied() {
+            let context = self.contexts.get_mut(slot as usize).and_then(Option::as_mut);
+            let mailbox = context.and_then(|context| context.peers.get_mut(peer as usize)?.mailbox.as_mut());
+            let Some(silence) = mailbox.and_then(|mailbox| mailbox.silence(now)) else { continue };
+            self.is_waiting = true;
+            if silence > most {
+                silent.push((slot, peer));
+            }
+        }
+        for (slot, peer) in silent {
+            self.wake(slot, peer);
+            let _ = self.read_all(slot, peer);
+            self.lose(slot, peer, libc::ETIMEDOUT);
+        }
+    }
+
+    /// Somebody is going to sleep: has him woken to look whether peers answer what was sent to them.
+    pub(super) fn expect_answers(&mut self) {
+        let Self { streams, contexts, is_waiting, .. } = self;
+        let is_to_be_asked = |(slot, peer): &(u32, u32)| {
+            let context = contexts.get(*slot as usize).and_then(Option::as_ref);
+            let there = context.and_then(|context| context.peers.get(*peer as usize));
+            there.and_then(|there| there.mailbox.as_ref()).is_some_and(|mailbox| mailbox.is_to_be_asked())
+        };
+        *is_waiting = *is_waiting || streams.values().any(is_to_be_asked);
     }
 
     /// Whether there was no way to a peer that was called; then it is called again.

@@ -2,19 +2,27 @@
 
 use std::net::Ipv4Addr;
 
+use rustix::event::{Timespec, poll};
+
 use super::super::wait::Beside;
 use super::rma_tests::end;
 use super::tests::{Side, connected, some, stir};
 use super::{Act, Traffic};
 use crate::gni::Place;
+use crate::link::Clock;
 use crate::wire::gni::mailbox::{Entry, HEAD};
 
 fn side(last: u8) -> Side {
-    let address = Ipv4Addr::new(127, 0, 0, last);
-    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None, silence: 9 }))
+    impatient(last, 9)
 }
 
-fn pair() -> [Side; 2] {
+/// One whose peers may be silent for so many seconds.
+fn impatient(last: u8, silence: u32) -> Side {
+    let address = Ipv4Addr::new(127, 0, 0, last);
+    Side::at(Some(Place { address, port: 0, key: [last; 16], shared: None, silence }))
+}
+
+pub(super) fn pair() -> [Side; 2] {
     connected([side(2), side(3)])
 }
 
@@ -111,6 +119,40 @@ fn messages_to_who_does_not_look_wait_and_come_in_order() {
         }
     }
     assert!(rooms.iter().all(|room| *room == bytes));
+}
+
+#[test]
+fn who_computes_for_longer_than_a_peer_may_be_silent_loses_nothing() {
+    // More than the kernels keep.
+    const MANY: usize = 500;
+    let [one, two] = connected([impatient(2, 1), impatient(3, 1)]);
+    let bytes = some(60_000);
+    for _ in 0..MANY {
+        one.send(&bytes, 1, 5).expect("queued");
+    }
+    let (clock, pause) = (Clock::new(), Timespec { tv_sec: 0, tv_nsec: 5_000_000 });
+    let (start, mut sent) = (clock.nanos(), 0);
+    while clock.nanos() - start < 5_000_000_000 {
+        stir(&[&one]);
+        let (well, failed) = one.ended(&one.transmit);
+        assert!(failed.is_empty(), "{} of {sent}", failed[0].code);
+        sent += well.len();
+        let _ = poll(&mut [], Some(&pause));
+    }
+    assert!(sent > 0 && sent < MANY, "{sent}");
+    for number in 0..MANY {
+        let mut room = vec![0; bytes.len()];
+        two.receive(&mut room, 5);
+        while two.ended(&two.receive).0.is_empty() {
+            stir(&[&one, &two]);
+            sent += one.ended(&one.transmit).0.len();
+        }
+        assert!(room == bytes, "{number}");
+    }
+    while sent < MANY {
+        stir(&[&one, &two]);
+        sent += one.ended(&one.transmit).0.len();
+    }
 }
 
 #[test]

@@ -161,6 +161,7 @@ impl Traffic {
         let is_seen = self.nic.as_ref().is_none_or(|nic| nic.sleep(wants_room));
         // What this look leaves to the next one rouses nobody.
         (self.is_armed, self.watch_at) = (false, 0);
+        self.expect_answers();
         let before = self.moved;
         self.progress_all();
         // Also where this one does not sleep: another may, who was woken and sleeps on, because what woke it is gone.
@@ -220,7 +221,9 @@ impl Traffic {
         let now = self.clock.nanos();
         let dozes = self.nic.as_ref().is_some_and(|nic| nic.is_blind()) || self.has_unreached();
         if let Some(rest) = &mut self.rest {
-            rest.wake_at(self.engine.poll_timeout().map(|at| at.nanos()), dozes, now);
+            let due = self.engine.poll_timeout().map(|at| at.nanos());
+            let look = if self.is_waiting { Some(self.silence_at) } else { None };
+            rest.wake_at(due.into_iter().chain(look).min(), dozes, now);
         }
     }
 }

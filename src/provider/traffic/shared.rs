@@ -52,6 +52,11 @@ impl Queue {
         }
     }
 
+    /// Whether there are any.
+    pub(super) fn waits(&self) -> bool {
+        self.wants.len() != 0
+    }
+
     fn matching(&mut self, is_tagged: bool) -> &mut Matching<Key, u32> {
         if is_tagged { &mut self.tagged } else { &mut self.untagged }
     }

@@ -21,6 +21,7 @@ use super::super::regions::Regions;
 use super::super::sys::{self, CqAttr, fi_av_attr};
 use super::super::wait::Beside;
 use super::buffer::Buffer;
+use super::kept_tests::flood;
 use super::{Ends, Order, Traffic, Want};
 use crate::gni::Place;
 use crate::sync::EngineCell;
@@ -134,7 +135,7 @@ impl Side {
         self.send_to(0, buffer, tag)
     }
 
-    fn send_to(&self, destination: u64, buffer: Buffer, tag: u64) -> Result<(), Errno> {
+    pub(super) fn send_to(&self, destination: u64, buffer: Buffer, tag: u64) -> Result<(), Errno> {
         let order = Order {
             context: Foreign(ptr::without_provenance_mut(tag as usize)),
             destination,
@@ -416,57 +417,6 @@ fn what_may_not_be_said_ends_the_connection_and_no_more() {
             let _ = (one.ended(&one.transmit), two.ended(&two.transmit));
         }
         assert_eq!(to, *b"new");
-    }
-}
-
-/// Fills a side with messages that it has not asked for, until it takes no more.
-fn flood(from: &Side, to: &Side, length: usize) {
-    let bytes = vec![1; length];
-    let mut refused = 0;
-    while refused < 64 {
-        match from.send(&bytes, 1, 5) {
-            Ok(()) => refused = 0,
-            Err(_) => refused += 1,
-        }
-        if refused != 0 {
-            to.with(Traffic::progress);
-            from.with(Traffic::progress);
-            from.ended(&from.transmit);
-        }
-    }
-}
-
-#[test]
-fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
-    for length in [0, 4096] {
-        let [one, two] = pair();
-        flood(&one, &two, length);
-        let kept = |side: &Side| side.with(|traffic| traffic.context(side.slot).expect("open").kept());
-        let most = kept(&two);
-        assert!(most < 300 << 20, "{most}");
-        // Who is connected later is answered, and so is what goes to who fills the ring.
-        let three = Side::new();
-        two.knows(&three);
-        let long = some(100_000);
-        let mut to = vec![0; long.len()];
-        three.receive(&mut to, 9);
-        let order = |number| {
-            // SAFETY: the bytes outlive the message.
-            let buffer = unsafe { Buffer::new(long.as_ptr(), long.len()) };
-            two.send_to(number, buffer, 9).expect("told of");
-        };
-        order(1);
-        while two.ended(&two.transmit).0.is_empty() {
-            stir(&[&two, &three]);
-        }
-        assert!(to == long);
-        one.receive(&mut to, 9);
-        order(0);
-        while two.ended(&two.transmit).0.is_empty() {
-            stir(&[&one, &two]);
-            one.ended(&one.transmit);
-        }
-        assert!(kept(&two) > most, "it is read past the bound");
     }
 }
 

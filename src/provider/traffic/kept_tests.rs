@@ -1,0 +1,186 @@
+//! Messages that nobody has asked for: what of them is kept, and that whoever waits for what is behind them gets it.
+
+use super::super::argument::Foreign;
+use super::super::errno::Errno;
+use super::super::wait::Beside;
+use super::buffer::Buffer;
+use super::far_tests;
+use super::tests::{Side, pair, some, stir};
+use super::{Act, Look, Traffic, Want};
+
+/// Fills a side with messages that it has not asked for, until it takes no more.
+pub(super) fn flood(from: &Side, to: &Side, length: usize) {
+    let bytes = vec![1; length];
+    let mut refused = 0;
+    while refused < 64 {
+        match from.send(&bytes, 1, 5) {
+            Ok(()) => refused = 0,
+            Err(_) => refused += 1,
+        }
+        if refused != 0 {
+            to.with(Traffic::progress);
+            from.with(Traffic::progress);
+            from.ended(&from.transmit);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_asks_for_is_bounded_and_stops_nothing_else() {
+    for length in [0, 4096] {
+        let [one, two] = pair();
+        flood(&one, &two, length);
+        let kept = |side: &Side| side.with(|traffic| traffic.context(side.slot).expect("open").kept());
+        let most = kept(&two);
+        assert!(most < 300 << 20, "{most}");
+        // Who is connected later is answered, and so is what goes to who fills the ring.
+        let three = Side::new();
+        two.knows(&three);
+        let long = some(100_000);
+        let mut to = vec![0; long.len()];
+        three.receive(&mut to, 9);
+        let order = |number| {
+            // SAFETY: the bytes outlive the message.
+            let buffer = unsafe { Buffer::new(long.as_ptr(), long.len()) };
+            two.send_to(number, buffer, 9).expect("told of");
+        };
+        order(1);
+        while two.ended(&two.transmit).0.is_empty() {
+            stir(&[&two, &three]);
+        }
+        assert!(to == long);
+        one.receive(&mut to, 9);
+        order(0);
+        while two.ended(&two.transmit).0.is_empty() {
+            stir(&[&one, &two]);
+            one.ended(&one.transmit);
+        }
+        assert!(kept(&two) > most, "it is read past the bound");
+    }
+}
+
+/// More looks than what waits in rings and in kernels takes to be read.
+const LOOKS: usize = 200_000;
+
+/// What is behind messages that nobody asks for is there before everybody has looked so often.
+fn comes(sides: &[&Side], mut is_here: impl FnMut() -> bool) -> bool {
+    (0..LOOKS).any(|_| {
+        stir(sides);
+        sides[0].ended(&sides[0].transmit);
+        is_here()
+    })
+}
+
+/// Two sides, and the first has sent the second all that is kept for nobody, and more.
+fn full(is_far: bool) -> [Side; 2] {
+    let sides = if is_far { far_tests::pair() } else { pair() };
+    flood(&sides[0], &sides[1], 0);
+    sides
+}
+
+/// Sends when there is room.
+fn send_behind([one, two]: &[Side; 2], bytes: &[u8], tag: u64) {
+    assert!(comes(&[one, two], || one.send(bytes, 1, tag) != Err(Errno::AGAIN)), "there is no room");
+}
+
+#[test]
+fn what_is_waited_for_comes_though_it_is_behind_what_nobody_asks_for() {
+    for is_far in [false, true] {
+        let sides = full(is_far);
+        let [one, two] = &sides;
+        let mut to = [0; 4];
+        two.receive(&mut to, 9);
+        send_behind(&sides, b"word", 9);
+        assert!(comes(&[one, two], || two.receive.len() == 1), "far: {is_far}");
+        assert_eq!((two.ended(&two.receive).0[0].tag, &to), (9, b"word"));
+        // And so does all that was before.
+        two.receive(&mut to, 5);
+        assert_eq!(two.ended(&two.receive).0.len(), 1);
+    }
+}
+
+#[test]
+fn who_sleeps_has_read_what_may_be_before_what_it_waits_for() {
+    let [one, two] = full(false);
+    let kept = || two.with(|traffic| traffic.context(two.slot).expect("open").kept());
+    let (mut to, before) = ([0; 4], kept());
+    two.receive(&mut to, 9);
+    while let Beside::Moved = two.with(Traffic::arm).expect("armed") {}
+    assert!(kept() > before);
+    // There is room again.
+    one.send(b"word", 1, 9).expect_err("not before it is looked");
+    stir(&[&one]);
+    assert!(two.with(|traffic| traffic.has_come(two.slot, 0)));
+}
+
+#[test]
+fn what_is_looked_for_is_found_though_it_is_behind_what_nobody_asks_for() {
+    let sides = full(false);
+    let [one, two] = &sides;
+    let look = || {
+        let (context, tag) = (Foreign::NULL, Some((9, 0)));
+        let (buffer, instead) = (Buffer::NONE, None);
+        let want = Want { context, source: u64::MAX, tag, buffer, wants: true, many: None, instead };
+        two.with(|traffic| traffic.look(two.slot, want, Look::Peek)).expect("looked");
+        two.ended(&two.receive).0.len()
+    };
+    let (mut is_sent, mut is_found) = (false, false);
+    for _ in 0..LOOKS {
+        is_sent |= one.send(b"word", 1, 9).is_ok();
+        one.with(Traffic::progress);
+        one.ended(&one.transmit);
+        is_found = look() != 0;
+        if is_found {
+            break;
+        }
+    }
+    assert!(is_sent && is_found);
+}
+
+#[test]
+fn memory_that_peers_reach_is_written_to_behind_what_nobody_asks_for() {
+    let sides = full(false);
+    let [one, two] = &sides;
+    let (mut memory, mut bytes) = ([0; 8], [7; 8]);
+    two.register(&mut memory, 5);
+    one.reach(Act::Put(None), &mut bytes, &[(5, 0, 8)]);
+    // SAFETY: the memory is there, and written to by this thread.
+    assert!(comes(&[one, two], || unsafe { memory.as_ptr().read_volatile() } == 7));
+    two.deregister(5);
+}
+
+#[test]
+fn those_who_send_in_a_circle_wait_for_each_other_and_not_for_ever() {
+    let sides = [Side::new(), Side::new(), Side::new()];
+    for (index, side) in sides.iter().enumerate() {
+        let next = &sides[(index + 1) % 3];
+        side.knows(next);
+        let mut to = [0; 1];
+        next.receive(&mut to, 1);
+        side.send(b"a", 1, 1).expect("queued");
+        while next.ended(&next.receive).0.is_empty() {
+            stir(&[side, next]);
+        }
+        side.ended(&side.transmit);
+    }
+    (0..2).for_each(|index| flood(&sides[index], &sides[index + 1], 0));
+    // The first waits by now, and keeps more.
+    let (mut sent, mut refused) = (0, 0);
+    while sent < 600_000 && refused < LOOKS {
+        match sides[2].send(&[], 1, 5) {
+            Ok(()) => sent += 1,
+            Err(_) => {
+                refused += 1;
+                stir(&[&sides[2], &sides[0]]);
+                sides[2].ended(&sides[2].transmit);
+            }
+        }
+    }
+    let all = sides.each_ref();
+    let waits =
+        |side: &&Side| side.with(|traffic| traffic.context(side.slot).expect("open").sends.len()) != 0;
+    assert!(comes(&all, || {
+        all.iter().for_each(|side| drop(side.ended(&side.transmit)));
+        !all.iter().any(waits)
+    }));
+}

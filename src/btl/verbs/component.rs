@@ -160,12 +160,8 @@ impl<const SECOND: bool> Module<SECOND> {
                     let _ = self.meet(name, &bytes);
                 }
             }
-            Step::Short(bytes) => {
-                let line = format!(
-                    "{}: {}: {bytes} bytes for messages could not be registered",
-                    Self::COMPONENT,
-                    self.rail.port.name
-                );
+            Step::Short(bytes, what) => {
+                let line = format!("{}: {}: {bytes} {what}", Self::COMPONENT, self.rail.port.name);
                 up.host().notice("verbs short of memory", &line);
             }
         }

@@ -15,6 +15,8 @@ pub(super) struct Demand {
     pub(super) sends: u32,
     /// Receives of its own.
     pub(super) receives: u32,
+    /// Bytes of the longest message.
+    pub(super) longest: usize,
 }
 
 /// Receives of a queue pair's own for messages that take no credit, besides the CTS.
@@ -28,14 +30,16 @@ impl Demand {
         let it = queues.all()[queue];
         // The CTS has one of its own.
         let receives = if it.is_private() { it.depth + 1 + kept_back(queues, queue, dialect) } else { 0 };
-        Self { sends: it.sends() + BESIDE, receives }
+        Self { sends: it.sends() + BESIDE, receives, longest: it.size as usize }
     }
 
     /// What there is less room for than that, in words.
     pub(super) fn exceeds(self, room: Room) -> Option<String> {
         let (sends, receives) = (self.sends as usize, self.receives as usize);
-        let Room { work, completions } = room;
-        if receives > work {
+        let Room { work, completions, message } = room;
+        if self.longest > message {
+            Some(format!("a message of its has {message} bytes at most"))
+        } else if receives > work {
             Some(format!("a queue pair of its has {work} receives at most"))
         } else if sends > work {
             Some(format!("a queue pair of its has {work} sends at most"))
@@ -54,6 +58,8 @@ pub(super) struct Room {
     pub(super) work: usize,
     /// Of a queue pair in a completion queue: what shared queues may put there besides is left out.
     pub(super) completions: usize,
+    /// Bytes of a message.
+    pub(super) message: usize,
 }
 
 #[cfg(test)]
@@ -64,7 +70,9 @@ mod tests {
     fn exceeded(text: &str, dialect: Dialect, work: usize, completions: usize) -> Vec<String> {
         let queues = Queues::parse(text).expect("queues");
         let demand = |queue| Demand::of(&queues, queue, dialect);
-        (0..queues.len()).filter_map(|queue| demand(queue).exceeds(Room { work, completions })).collect()
+        (0..queues.len())
+            .filter_map(|queue| demand(queue).exceeds(Room { work, completions, message: 65_536 }))
+            .collect()
     }
 
     #[test]
@@ -79,6 +87,11 @@ mod tests {
         );
         assert_eq!(exceeds(275, 533), ["a queue pair of its has 275 sends at most"]);
         assert_eq!(exceeds(256, 533), ["a queue pair of its has 256 receives at most"]);
+        let room = Room { work: 1000, completions: 2000, message: 2047 };
+        let queues = Queues::parse(text).expect("queues");
+        let exceeds_message = |queue| Demand::of(&queues, queue, Dialect::Own).exceeds(room);
+        let found = [exceeds_message(0), exceeds_message(1)];
+        assert_eq!(found, [None, Some("a message of its has 2047 bytes at most".to_owned())]);
         assert_eq!(exceeds(79, 1000).len(), 2, "a shared queue's sends are 64, and what is beside");
     }
 

@@ -131,6 +131,7 @@ impl Port {
         let room = Room {
             work: limits.queue_depth,
             completions: limits.completion_depth.saturating_sub(depth(&shared)),
+            message: port.message_size as usize,
         };
         for (index, queue) in config.queues.all().iter().enumerate() {
             if let Some(why) = Demand::of(&config.queues, index, config.dialect).exceeds(room) {
@@ -151,7 +152,7 @@ impl Port {
             ],
             // Those of InfiniBand and RoCE.
             atomics: if network == Network::Iwarp { Atomics::None } else { limits.atomics },
-            longest: (port.message_size as usize).clamp(1 << 20, 1 << 30),
+            longest: (port.message_size as usize).min(1 << 30),
             queues: config.queues.clone(),
             shared,
             completions: Mutex::new(Vec::new()),
@@ -269,7 +270,7 @@ impl Port {
 
     /// Makes the queue pair of an id.
     pub(super) fn line(self: &Arc<Self>, id: &Id, queue: usize) -> Result<Line> {
-        let Demand { sends, receives } = self.demand(queue);
+        let Demand { sends, receives, .. } = self.demand(queue);
         let completed = (sends + receives) as usize;
         let (place, completions) = self.reserve(completed)?;
         // What no message of this queue can use makes its work requests longer, and those are memory that is gone through in turn.

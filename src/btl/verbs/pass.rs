@@ -127,7 +127,7 @@ impl State {
             self.look_for_words();
         }
         if let Some(bytes) = self.desk.port.lack() {
-            self.news.push_back(Step::Short(bytes));
+            self.news.push_back(Step::Short(bytes, "bytes for messages could not be registered"));
         }
         if self.is_seeing_off && !self.is_busy {
             self.let_go();

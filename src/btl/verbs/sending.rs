@@ -1,11 +1,24 @@
 //! What the host sends: fragments and transfers, at once where they can go, and else behind what waits.
 
-use super::connection::Stall;
+use super::connection::{Broken, Stall};
 use super::outgoing::Body;
 use super::peer::{Item, Transfer, What, count};
 use super::state::{State, Step};
 use crate::btl::{EndpointId, Fragment, Lent, Sending};
 use crate::error::{Error, Result};
+
+/// Nothing new is told of memory that nobody has asked to be registered for so long, nanoseconds.
+const ASKED: u64 = 1_000_000_000;
+
+/// Memory that could not be registered for a transfer: since then, and when that was last tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    since: u64,
+    last: u64,
+    /// Bytes of the least that was refused.
+    least: usize,
+    is_told: bool,
+}
 
 /// Fragments that nobody waits for, that may wait for one peer.
 const MOST_QUEUED: usize = 1024;
@@ -101,6 +114,9 @@ impl State {
         if peer.is_lost {
             return Err(Error::Unreachable);
         }
+        if self.refused.is_some_and(|refused| transfer.local.len() >= refused.least) {
+            self.refused = None;
+        }
         let (counters, length) = (&desk.counters, transfer.local.len() as u64);
         match transfer.what {
             What::Write => {
@@ -132,5 +148,35 @@ impl State {
         self.touch(place);
         self.drive(place);
         Ok(Sending::UnderWay)
+    }
+
+    /// There is no memory for a transfer of so many bytes. The host tries again, without end, and some may be given back; when
+    /// that was in vain for as long as a peer has to answer, the user is told, and the peer lost.
+    #[cold]
+    pub(super) fn refuse(&mut self, to: EndpointId, length: usize) -> Error {
+        let Some(place) = self.reached(to) else { return Error::Unreachable };
+        if self.at(place).is_none_or(|peer| peer.is_lost) {
+            return Error::Unreachable;
+        }
+        let now = self.clock.nanos();
+        let fresh = Refused { since: now, last: now, least: length, is_told: false };
+        let mut refused = self.refused.filter(|refused| now - refused.last < ASKED).unwrap_or(fresh);
+        (refused.last, refused.least) = (now, refused.least.min(length));
+        let is_told = std::mem::replace(
+            &mut refused.is_told,
+            self.patience.is_some_and(|patience| now - refused.since >= patience),
+        );
+        if refused.is_told && !is_told {
+            self.news.push_back(Step::Short(length, "bytes for RDMA could not be registered"));
+        }
+        self.refused = Some(refused);
+        if is_told {
+            self.break_off(place, Broken::Memory);
+        } else if let Some(peer) = self.at(place) {
+            // One that has never been connected could not be lost.
+            peer.machine.want();
+            self.drive(place);
+        }
+        Error::OutOfResource
     }
 }

@@ -18,6 +18,7 @@ use super::parameters::Config;
 use super::peer::{Item, Peer};
 use super::peers::Peers;
 use super::queues::Kind;
+use super::sending::Refused;
 use crate::btl::{Cookie, EndpointId, Lent};
 use crate::engine::cm::{self, Attempt, Notice, Reason};
 use crate::error::{Error, Result};
@@ -68,8 +69,8 @@ pub(super) enum Step {
     },
     /// A process that is not known here wants to connect.
     Stranger(u64),
-    /// There was no memory for so many bytes of message buffers.
-    Short(usize),
+    /// There was no memory for so many bytes that were to be registered; the words behind the number.
+    Short(usize, &'static str),
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.
@@ -140,6 +141,8 @@ pub(super) struct State {
     /// How long a peer has to answer to which the kernel knows no way.
     pub(super) answer: u64,
     pub(super) settings: (cm::Queues, cm::Wire),
+    /// Memory of the program's that cannot be registered.
+    pub(super) refused: Option<Refused>,
     /// How a message ends that a peer has not received which has ended the connection. At the end of a job nobody wants it; where
     /// peers meet again, its sender is to know.
     pub(super) unheard: Result<()>,
@@ -205,6 +208,7 @@ impl State {
             patience: config.patience.map(|patience| patience.as_nanos() as u64),
             answer: config.answer().as_nanos() as u64,
             settings,
+            refused: None,
             unheard: Ok(()),
         }
     }

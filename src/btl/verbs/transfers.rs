@@ -69,8 +69,11 @@ impl<const SECOND: bool> Module<SECOND> {
         remote: Remote,
         cookie: Cookie,
     ) -> Result<Sending> {
-        let memory =
-            if local.is_empty() { None } else { Some(self.registrations.of(local, fills, &self.rail)?) };
+        let registered = (!local.is_empty()).then(|| self.registrations.of(local, fills, &self.rail));
+        let memory = registered.transpose().map_err(|error| match error {
+            Error::OutOfResource => self.rail.state.with(|state| state.refuse(to, local.len())),
+            other => other,
+        })?;
         let transfer = Transfer { what, local, memory, remote, cookie, posted: 0 };
         self.rail.state.with(|state| state.transfer(to, transfer))
     }

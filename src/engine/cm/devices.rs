@@ -30,12 +30,12 @@ impl World {
 
     fn fails(&mut self, at: usize, action: &Action) -> bool {
         let side = &mut self.sides[at];
-        let is_it = match (side.armed, action) {
+        let is_it = matches!(
+            (side.armed, action),
             (Some(Fault::QueuePair), Action::MakeQueuePair { .. })
-            | (Some(Fault::Connect), Action::Connect { .. })
-            | (Some(Fault::Accept), Action::Accept { .. }) => true,
-            _ => false,
-        };
+                | (Some(Fault::Connect), Action::Connect { .. })
+                | (Some(Fault::Accept), Action::Accept { .. })
+        );
         if is_it {
             side.armed = None;
         }

@@ -225,6 +225,18 @@ if wanted "$line"; then
         says 'btl_verbs: rank (1 of job [0-9]+ is lost: there is no memory that can be registered|0 of job [0-9]+ is lost: the peer has ended)'
     check "$line" $?
 fi
+# A device that takes nothing more, and says that it is for want of memory, might again.
+line="verbs over roce, 2 ranks: a device that takes no message any more ends the job, and says so"
+if wanted "$line"; then
+    over roce
+    log=$work/logs/nothing-taken
+    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
+        "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_peer_timeout 2000 \
+        -x "HAWSER_VERBS_FAULTS=ibv_post_send:50+:12@1" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_verbs: rank [01] of job [0-9]+ is lost: '
+    check "$line" $?
+fi
 # The connection manager tells nothing any more.
 line="verbs over roce, 2 ranks: no event can be read any more: the job ends, and says why"
 if wanted "$line"; then

@@ -292,7 +292,12 @@ impl State {
             };
             match outcome {
                 Ok(true) => connection.signs.probed = Some(now),
-                Ok(false) => {}
+                // There is no place, or nobody has said yet what is to be asked.
+                Ok(false) if places != Places::Free || connection.remote.is_none() => {}
+                Ok(false) if connection.signs.is_refused(now, patience) => {
+                    lost.push((place as u32, Broken::Post))
+                }
+                Ok(false) => connection.signs.refuse(now),
                 Err(broken) => lost.push((place as u32, broken)),
             }
         }

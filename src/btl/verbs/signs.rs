@@ -5,6 +5,7 @@
 //! that an answer is waited for.
 
 /// What has been heard of one peer, and asked.
+#[derive(Clone, Copy)]
 pub(super) struct Signs {
     /// When something was last heard.
     pub(super) heard: u64,
@@ -12,6 +13,8 @@ pub(super) struct Signs {
     pub(super) moved: u64,
     /// When a probe was sent that is not answered.
     pub(super) probed: Option<u64>,
+    /// Since when the own device has taken no probe that there was a place for.
+    unasked: Option<u64>,
     doubt: Doubt,
 }
 
@@ -58,7 +61,7 @@ pub(super) struct Patience {
 impl Signs {
     /// Something has been heard now.
     pub(super) const fn new(now: u64) -> Self {
-        Self { heard: now, moved: now, probed: None, doubt: Doubt::No }
+        Self { heard: now, moved: now, probed: None, unasked: None, doubt: Doubt::No }
     }
 
     /// The kernel has lost the way.
@@ -66,6 +69,16 @@ impl Signs {
         if self.doubt == Doubt::No {
             self.doubt = Doubt::New;
         }
+    }
+
+    /// The own device has not taken a question.
+    pub(super) fn refuse(&mut self, now: u64) {
+        self.unasked = self.unasked.filter(|since| *since > self.heard).or(Some(now));
+    }
+
+    /// Whether it takes none, for longer than an answer may take: then nothing else goes either.
+    pub(super) fn is_refused(&self, now: u64, patience: Patience) -> bool {
+        self.unasked.is_some_and(|since| since > self.heard.max(self.moved) && now - since > patience.usual)
     }
 
     /// What is due now that everything that has come has been read.
@@ -120,6 +133,23 @@ mod tests {
         signs.probed = Some(90_000);
         signs.doubt();
         assert_eq!([90_500, 90_501].map(|now| look(&mut signs, now)), [Due::Nothing, Due::End]);
+    }
+
+    #[test]
+    fn who_cannot_be_asked_because_the_own_device_takes_nothing_is_given_up_before_long() {
+        let mut signs = Signs::new(0);
+        signs.refuse(300);
+        signs.refuse(900);
+        assert_eq!([1300, 1301].map(|now| signs.is_refused(now, PATIENCE)), [false, true]);
+        for heard in [true, false] {
+            let mut since = Signs { heard: 0, ..signs };
+            if heard {
+                since.heard = 1000;
+            } else {
+                since.moved = 1000;
+            }
+            assert!(!since.is_refused(5000, PATIENCE), "something has been heard, or has gone");
+        }
     }
 
     #[test]

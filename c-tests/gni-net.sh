@@ -173,7 +173,7 @@ begin "a process that computes for longer than a peer may be silent" && {
 # Its window is closed when the network goes.
 limit=(FI_GNI_PEER_TIMEOUT=3)
 begin "a network that goes while a process computes" && {
-    launch leaves 3
+    launch leaves 6
     sleep 4
     need [ "$(bed_bytes)" -gt 50000 ]
     ip link set node2e0 down

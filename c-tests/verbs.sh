@@ -213,18 +213,19 @@ for which in 2 5 6 7 8; do
     check "$line" $?
 done
 # Nor is there any for what a program writes straight into another's: Open MPI tries that again for ever, unless it is told.
-line="verbs over roce, 2 ranks: no memory for RDMA ends the job, and says so"
-if wanted "$line"; then
+for wire in own openib; do
+    line="verbs over roce, wire $wire, 2 ranks: no memory for RDMA ends the job, and says so"
+    wanted "$line" || continue
     over roce
     log=$work/logs/no-memory-for-rdma
     c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
         "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca osc rdma --mca btl_verbs_peer_timeout 2000 \
-        -x "HAWSER_VERBS_FAULTS=ibv_reg_mr:15+:12@0" "$root/$work/rma" create >"$log" 2>&1 </dev/null
+        --mca btl_verbs_wire $wire -x "HAWSER_VERBS_FAULTS=ibv_reg_mr:15+:12@0" "$root/$work/rma" create >"$log" 2>&1 </dev/null
     status=$?
     [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_verbs: roce_0:1: [0-9]+ bytes for RDMA could not be registered' &&
         says 'btl_verbs: rank (1 of job [0-9]+ is lost: there is no memory that can be registered|0 of job [0-9]+ is lost: the peer has ended)'
     check "$line" $?
-fi
+done
 # A device that takes nothing more, and says that it is for want of memory, might again.
 line="verbs over roce, 2 ranks: a device that takes no message any more ends the job, and says so"
 if wanted "$line"; then

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::silence::Silence;
 use crate::link::{Lent, stream};
@@ -69,6 +69,8 @@ pub struct Stream {
     /// Something has gone: there was a connection.
     has_begun: bool,
     silence: Silence,
+    /// Something was on its way at the last look: until the next one, no time of the kernel's ends the connection.
+    is_held: bool,
     /// Nobody listens any more: what comes is no entry, for it begins anywhere.
     is_parted: bool,
 }
@@ -116,6 +118,7 @@ impl Stream {
             is_unreached: Cell::new(false),
             has_begun: first.is_empty(),
             silence: Silence::default(),
+            is_held: false,
             is_parted: false,
         }
     }
@@ -159,6 +162,12 @@ impl Stream {
     /// For how long the peer has not answered what was sent to it, nanoseconds; `None` where nothing is on its way.
     pub fn silence(&mut self, now: u64) -> Option<u64> {
         let standing = stream::standing(&self.socket);
+        if standing.is_some() != std::mem::replace(&mut self.is_held, standing.is_some()) {
+            self.silence = Silence::default();
+            // The kernel's own time for it is the administrator's, and may be far shorter.
+            let most = if self.is_held { i32::MAX as u32 } else { 0 };
+            let _ = sockopt::set_tcp_user_timeout(&self.socket, most);
+        }
         let silence = standing.map(|standing| self.silence.lasts(&standing, now));
         let is_kept = self.owed != 0 || !self.outbox.is_empty();
         silence.or(if is_kept { Some(0) } else { None })

@@ -133,6 +133,10 @@ pub struct Traffic {
     /// When streams are looked at whose peers may be silent, and whether there are any.
     silence_at: u64,
     is_waiting: bool,
+    /// Since when messages are left where they are, because so many are kept that nobody has asked for, and none of these has been
+    /// received; and whether one was looked for since.
+    full_since: Option<u64>,
+    is_sought: bool,
     vain: vain::Vain,
     /// The last look has found nothing.
     is_vain: bool,
@@ -174,6 +178,8 @@ impl Traffic {
             watch_at: 0,
             silence_at: 0,
             is_waiting: false,
+            full_since: None,
+            is_sought: false,
             vain: vain::Vain::default(),
             is_vain: false,
             is_stirred: false,

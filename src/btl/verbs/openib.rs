@@ -321,7 +321,7 @@ impl State {
         let Some(peer) = self.at(place) else { return };
         let connection = peer.connection.as_ref().filter(|it| it.is_connected && it.attempt == attempt);
         match connection.map(|connection| connection.openib.is_some()) {
-            Some(true) if peer.is_quiet() && !peer.is_corrupt => {
+            Some(true) if peer.is_quiet() && !peer.is_corrupt && !peer.is_starved => {
                 peer.has_said_bye = true;
                 peer.machine.handle_parted(attempt);
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::connection::{Broken, Connection, Desk, Entry, Stall};
 use super::counters::Counters;
 use super::outgoing::Body;
+use super::sending::Refused;
 use crate::btl::{Atomic, Cookie, EndpointId, Fragment, Lent};
 use crate::engine::cm::{self, Attempt, Reason};
 use crate::verbs::{Mr, Piece, Remote, Work};
@@ -58,8 +59,10 @@ pub(super) struct Peer {
     pub(super) is_lost: bool,
     /// It has said or done what no peer does.
     pub(super) is_corrupt: bool,
-    /// There was no memory to be connected with when that was last tried.
+    /// There was no memory to be connected with when that was last tried, or none for what is transferred.
     pub(super) is_starved: bool,
+    /// Memory of the program's that could not be registered for a transfer.
+    pub(super) refused: Option<Refused>,
     /// What was under way on queue pairs that did not work any more.
     pub(super) dead: Vec<Cookie>,
     /// Queue pairs of it have not gone yet.
@@ -103,6 +106,7 @@ impl Peer {
             is_lost: false,
             is_corrupt: false,
             is_starved: false,
+            refused: None,
             dead: Vec::new(),
             departing: 0,
             has_said_bye: false,

@@ -114,8 +114,8 @@ impl State {
         if peer.is_lost {
             return Err(Error::Unreachable);
         }
-        if self.refused.is_some_and(|refused| transfer.local.len() >= refused.least) {
-            self.refused = None;
+        if peer.refused.is_some_and(|refused| transfer.local.len() >= refused.least) {
+            peer.refused = None;
         }
         let (counters, length) = (&desk.counters, transfer.local.len() as u64);
         match transfer.what {
@@ -154,29 +154,26 @@ impl State {
     /// that was in vain for as long as a peer has to answer, the user is told, and the peer lost.
     #[cold]
     pub(super) fn refuse(&mut self, to: EndpointId, length: usize) -> Error {
+        let (now, patience) = (self.clock.nanos(), self.patience);
         let Some(place) = self.reached(to) else { return Error::Unreachable };
-        if self.at(place).is_none_or(|peer| peer.is_lost) {
-            return Error::Unreachable;
-        }
-        let now = self.clock.nanos();
+        let Some(peer) = self.at(place).filter(|peer| !peer.is_lost) else { return Error::Unreachable };
         let fresh = Refused { since: now, last: now, least: length, is_told: false };
-        let mut refused = self.refused.filter(|refused| now - refused.last < ASKED).unwrap_or(fresh);
+        let mut refused = peer.refused.filter(|refused| now - refused.last < ASKED).unwrap_or(fresh);
         (refused.last, refused.least) = (now, refused.least.min(length));
-        let is_told = std::mem::replace(
-            &mut refused.is_told,
-            self.patience.is_some_and(|patience| now - refused.since >= patience),
-        );
-        if refused.is_told && !is_told {
+        let is_in_vain = patience.is_some_and(|patience| now - refused.since >= patience);
+        let was_told = std::mem::replace(&mut refused.is_told, is_in_vain);
+        peer.refused = Some(refused);
+        if was_told && peer.connected().is_some() {
+            peer.is_starved = true;
+            self.break_off(place, Broken::Memory);
+            return Error::OutOfResource;
+        }
+        // One that has never been connected could not be lost.
+        peer.machine.want();
+        if is_in_vain && !was_told {
             self.news.push_back(Step::Short(length, "bytes for RDMA could not be registered"));
         }
-        self.refused = Some(refused);
-        if is_told {
-            self.break_off(place, Broken::Memory);
-        } else if let Some(peer) = self.at(place) {
-            // One that has never been connected could not be lost.
-            peer.machine.want();
-            self.drive(place);
-        }
+        self.drive(place);
         Error::OutOfResource
     }
 }

@@ -18,7 +18,6 @@ use super::parameters::Config;
 use super::peer::{Item, Peer};
 use super::peers::Peers;
 use super::queues::Kind;
-use super::sending::Refused;
 use crate::btl::{Cookie, EndpointId, Lent};
 use crate::engine::cm::{self, Attempt, Notice, Reason};
 use crate::error::{Error, Result};
@@ -141,8 +140,6 @@ pub(super) struct State {
     /// How long a peer has to answer to which the kernel knows no way.
     pub(super) answer: u64,
     pub(super) settings: (cm::Queues, cm::Wire),
-    /// Memory of the program's that cannot be registered.
-    pub(super) refused: Option<Refused>,
     /// How a message ends that a peer has not received which has ended the connection. At the end of a job nobody wants it; where
     /// peers meet again, its sender is to know.
     pub(super) unheard: Result<()>,
@@ -208,7 +205,6 @@ impl State {
             patience: config.patience.map(|patience| patience.as_nanos() as u64),
             answer: config.answer().as_nanos() as u64,
             settings,
-            refused: None,
             unheard: Ok(()),
         }
     }

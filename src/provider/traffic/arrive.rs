@@ -17,6 +17,8 @@ use crate::wire::gni::remote::Remote;
 const TURN: usize = 64;
 /// Bytes of messages that nobody has asked for, beyond which no more are read while nothing is waited for.
 const KEPT: usize = 256 << 20;
+/// More are read when none of them has been received for so long, nanoseconds: who receives them will have room.
+const STILL: u64 = 100_000_000;
 /// What a message is counted as beside its bytes: what is noted of it. Likewise an entry without a place.
 pub(super) const NOTED: usize = 512;
 
@@ -90,23 +92,37 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// Where anything is waited for, messages are read beyond the bound: mailboxes are read in order, so what is waited for may
-    /// be behind them, or behind those that somebody else does not read before he is answered.
+    /// Where anything is waited for, and none of what is kept is received, messages are read beyond the bound: mailboxes are
+    /// read in order, so what is waited for may be behind them, or behind those that somebody else does not read before he is
+    /// answered. Whoever is about to sleep looks again, if there were to be none any more.
     fn let_in(&mut self) {
-        let is_full = |context: &Context| context.kept() > KEPT;
-        let mut contexts = self.contexts.iter().flatten();
-        if contexts.clone().any(|context| is_full(context)) && contexts.any(|context| context.waits()) {
-            self.let_more_in();
+        let Self { contexts, moved, full_since, is_sought, .. } = self;
+        let mut has_received = false;
+        for context in contexts.iter_mut().flatten() {
+            has_received |= std::mem::take(&mut context.has_received);
+        }
+        if !contexts.iter().flatten().any(|context| context.is_full()) {
+            *full_since = None;
+            return;
+        }
+        let now = self.clock.nanos();
+        if has_received {
+            (*full_since, *is_sought) = (None, false);
+        }
+        let is_still = now - *full_since.get_or_insert(now) >= STILL;
+        if is_still && (*is_sought || contexts.iter().flatten().any(|context| context.waits())) {
+            for context in contexts.iter_mut().flatten() {
+                *moved += u64::from(std::mem::replace(&mut context.let_in, TURN) == 0);
+            }
         }
     }
 
-    /// Some are read, whatever is waited for: somebody looks for one. Whoever is about to sleep looks again, if there were to
-    /// be none any more.
-    pub(super) fn let_more_in(&mut self) {
-        let Self { contexts, moved, .. } = self;
-        for context in contexts.iter_mut().flatten() {
-            *moved += u64::from(std::mem::replace(&mut context.let_in, TURN) == 0);
-        }
+    /// When it is to be looked whether more are read, if that may be without anything coming.
+    pub(super) fn lets_in_at(&self, now: u64) -> Option<u64> {
+        let is_left =
+            !self.again.is_empty() && self.contexts.iter().flatten().any(|context| context.is_full());
+        let soon = self.full_since.map(|since| since + STILL).filter(|at| *at > now);
+        is_left.then(|| soon.unwrap_or(now + STILL))
     }
 }
 
@@ -167,7 +183,13 @@ impl Context {
     /// Whether no more messages may be received now.
     #[inline(always)]
     fn place_is_missing(&mut self) -> bool {
-        !self.has_place() || self.kept() > KEPT
+        !self.has_place() || self.is_full()
+    }
+
+    /// Whether what is kept of messages that nobody has asked for is enough.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.kept() > KEPT
     }
 
     /// Bytes of messages that nobody has asked for, and of what is noted of them.
@@ -178,7 +200,7 @@ impl Context {
 
     /// Whether the next entry of a peer is read nevertheless: it takes no room; or what is behind it may be what an
     /// operation waits for, for mailboxes are read in order; or there will be no later. Messages that are received meanwhile are
-    /// owed their entries. Where there is a place for these, so many are [let in](Traffic::let_in).
+    /// owed their entries. Where there is a place for these, some are [let in](Traffic::let_in).
     #[cold]
     #[inline(never)]
     fn may_read(&mut self, peer: u32) -> bool {

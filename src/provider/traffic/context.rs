@@ -300,6 +300,8 @@ pub(super) struct Context {
     /// Messages that are read though nobody has asked for many; all of a peer are, after which nothing comes of it.
     pub(super) let_in: usize,
     pub(super) is_last: bool,
+    /// One that was kept has been received.
+    pub(super) has_received: bool,
 }
 
 /// Buffers that are kept for messages to come, at most.
@@ -334,6 +336,7 @@ impl Context {
             told: Vec::new(),
             let_in: 0,
             is_last: false,
+            has_received: false,
         }
     }
 
@@ -471,6 +474,7 @@ impl Context {
     pub(super) fn empty(&mut self, index: u32) -> Unexpected {
         let nothing = Unexpected { peer: 0, label: Label::default(), length: 0, what: What::Nothing };
         self.free.push(index);
+        self.has_received = true;
         std::mem::replace(&mut self.messages[index as usize], nothing)
     }
 

@@ -194,6 +194,16 @@ impl Traffic {
         }
     }
 
+    /// When peers are to be looked at again: soon where something is on its way to one, and where something may come to be, in time.
+    pub(super) fn asks_at(&self, now: u64) -> Option<u64> {
+        let most = self.nic.as_ref().and_then(|nic| nic.streams())?.silence();
+        match (self.is_waiting, self.streams.is_empty()) {
+            (true, _) => Some(self.silence_at),
+            (false, false) => Some(now + most / 2),
+            (false, true) => None,
+        }
+    }
+
     /// Somebody is going to sleep: has him woken to look whether peers answer what was sent to them.
     pub(super) fn expect_answers(&mut self) {
         let Self { streams, contexts, is_waiting, .. } = self;

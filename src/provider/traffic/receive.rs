@@ -71,7 +71,7 @@ impl Traffic {
     /// # Errors
     /// `FI_EAGAIN`: make progress, and try again.
     pub fn look(&mut self, slot: u32, want: Want, look: Look) -> Outcome<()> {
-        self.let_more_in();
+        self.is_sought = true;
         self.progress();
         let context = self.context(slot)?;
         if let Some(peer) = context.look(want, look)? {

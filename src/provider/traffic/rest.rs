@@ -220,10 +220,10 @@ impl Traffic {
     pub(super) fn set_timer(&mut self) {
         let now = self.clock.nanos();
         let dozes = self.nic.as_ref().is_some_and(|nic| nic.is_blind()) || self.has_unreached();
+        let dues = [self.engine.poll_timeout().map(|at| at.nanos()), self.asks_at(now), self.lets_in_at(now)];
+        let due = dues.into_iter().flatten().min();
         if let Some(rest) = &mut self.rest {
-            let due = self.engine.poll_timeout().map(|at| at.nanos());
-            let look = if self.is_waiting { Some(self.silence_at) } else { None };
-            rest.wake_at(due.into_iter().chain(look).min(), dozes, now);
+            rest.wake_at(due, dozes, now);
         }
     }
 }

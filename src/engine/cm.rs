@@ -243,6 +243,13 @@ impl Manager {
         self.desk.notices.pop_front()
     }
 
+    /// The next one, if that may be told before the actions are done: why what is posted comes back is to be known by then.
+    pub fn poll_early_notice(&mut self) -> Option<Notice> {
+        let next = self.desk.notices.front();
+        let is_early = matches!(next, Some(Notice::Up { .. } | Notice::Down { .. }));
+        if is_early { self.poll_notice() } else { None }
+    }
+
     /// How it talks with its peers.
     pub const fn dialect(&self) -> Dialect {
         self.desk.settings.dialect

@@ -45,7 +45,7 @@ impl State {
                 }
                 let known = self.lines.get(&line).copied();
                 if let Some((place, attempt, _)) = known {
-                    self.broken(place, attempt, Reason::Broken);
+                    self.came_back(place, attempt, self.batch[at].status());
                 }
             }
             Work::Receive | Work::Cts => self.failed(number, at),
@@ -60,11 +60,21 @@ impl State {
         if status == Status::NotReady {
             self.desk.counters.num_rnr.add(1);
         }
-        let why = if status == Status::Timeout { Reason::Unreachable } else { Reason::Broken };
         let attempt = self.present(number.peer, number.attempt).map(|connection| connection.attempt);
         if let Some(attempt) = attempt {
-            self.broken(number.peer, attempt, why);
+            self.came_back(number.peer, attempt, status);
         }
+    }
+
+    /// What was posted has come back undone. Whoever has disconnected it may have said why.
+    fn came_back(&mut self, place: u32, attempt: Attempt, status: Status) {
+        let why = match status {
+            Status::Timeout => Reason::Unreachable,
+            Status::Flushed | Status::Aborted => Reason::Disconnected,
+            _ => Reason::Broken,
+        };
+        self.read_mail();
+        self.broken(place, attempt, why);
     }
 
     /// Something that was posted is over, and all before it.

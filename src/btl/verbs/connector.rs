@@ -326,8 +326,11 @@ impl Body {
         self.manager.handle_event(id, event, now);
     }
 
-    /// Does what is to be done.
+    /// Does what is to be done. What is posted on what is disconnected comes back with that: before it does, it is told why.
     fn act(&mut self) {
+        while let Some(notice) = self.manager.poll_early_notice() {
+            self.pass_on(notice);
+        }
         while let Some(action) = self.manager.poll_action() {
             if let Err(error) = self.carry_out(action) {
                 let now = self.now();
@@ -436,27 +439,29 @@ impl Body {
     fn tell(&mut self) -> bool {
         let mut is_over = false;
         while let Some(notice) = self.manager.poll_notice() {
-            let mut lines = Vec::new();
-            let module = match &notice {
-                Notice::Up { endpoint, ids, .. } => {
-                    lines.extend(ids.iter().filter_map(|id| self.held.get(id)?.line.clone()));
-                    place(*endpoint).0
-                }
-                Notice::Down { endpoint, .. }
-                | Notice::Doubted { endpoint, .. }
-                | Notice::Failed { endpoint, .. }
-                | Notice::Closed { endpoint } => place(*endpoint).0,
-                Notice::Unknown { listener, .. } => usize::from(*listener),
-                Notice::Finished => {
-                    is_over = true;
-                    continue;
-                }
-            };
-            if let Some(mail) = self.office.mails.get(module) {
-                mail.put(Letter { notice, lines, at: self.clock.nanos() });
-            }
+            is_over |= notice == Notice::Finished;
+            self.pass_on(notice);
         }
         is_over
+    }
+
+    fn pass_on(&self, notice: Notice) {
+        let mut lines = Vec::new();
+        let module = match &notice {
+            Notice::Up { endpoint, ids, .. } => {
+                lines.extend(ids.iter().filter_map(|id| self.held.get(id)?.line.clone()));
+                place(*endpoint).0
+            }
+            Notice::Down { endpoint, .. }
+            | Notice::Doubted { endpoint, .. }
+            | Notice::Failed { endpoint, .. }
+            | Notice::Closed { endpoint } => place(*endpoint).0,
+            Notice::Unknown { listener, .. } => usize::from(*listener),
+            Notice::Finished => return,
+        };
+        if let Some(mail) = self.office.mails.get(module) {
+            mail.put(Letter { notice, lines, at: self.clock.nanos() });
+        }
     }
 }
 

@@ -36,8 +36,10 @@ impl Demand {
     /// What there is less room for than that, in words.
     pub(super) fn exceeds(self, room: Room) -> Option<String> {
         let (sends, receives) = (self.sends as usize, self.receives as usize);
-        let Room { work, completions, message } = room;
-        if self.longest > message {
+        let Room { work, completions, message, reads } = room;
+        if reads == 0 {
+            Some("a queue pair of its has no RDMA reads under way".to_owned())
+        } else if self.longest > message {
             Some(format!("a message of its has {message} bytes at most"))
         } else if receives > work {
             Some(format!("a queue pair of its has {work} receives at most"))
@@ -60,6 +62,8 @@ pub(super) struct Room {
     pub(super) completions: usize,
     /// Bytes of a message.
     pub(super) message: usize,
+    /// RDMA reads that a queue pair answers at once, or that it begins.
+    pub(super) reads: u8,
 }
 
 #[cfg(test)]
@@ -71,7 +75,7 @@ mod tests {
         let queues = Queues::parse(text).expect("queues");
         let demand = |queue| Demand::of(&queues, queue, dialect);
         (0..queues.len())
-            .filter_map(|queue| demand(queue).exceeds(Room { work, completions, message: 65_536 }))
+            .filter_map(|queue| demand(queue).exceeds(Room { work, completions, message: 65_536, reads: 1 }))
             .collect()
     }
 
@@ -87,11 +91,13 @@ mod tests {
         );
         assert_eq!(exceeds(275, 533), ["a queue pair of its has 275 sends at most"]);
         assert_eq!(exceeds(256, 533), ["a queue pair of its has 256 receives at most"]);
-        let room = Room { work: 1000, completions: 2000, message: 2047 };
+        let room = Room { work: 1000, completions: 2000, message: 2047, reads: 1 };
         let queues = Queues::parse(text).expect("queues");
         let exceeds_message = |queue| Demand::of(&queues, queue, Dialect::Own).exceeds(room);
         let found = [exceeds_message(0), exceeds_message(1)];
         assert_eq!(found, [None, Some("a message of its has 2047 bytes at most".to_owned())]);
+        let readless = Demand::of(&queues, 0, Dialect::Own).exceeds(Room { reads: 0, ..room });
+        assert_eq!(readless.as_deref(), Some("a queue pair of its has no RDMA reads under way"));
         assert_eq!(exceeds(79, 1000).len(), 2, "a shared queue's sends are 64, and what is beside");
     }
 

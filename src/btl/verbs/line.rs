@@ -132,6 +132,7 @@ impl Port {
             work: limits.queue_depth,
             completions: limits.completion_depth.saturating_sub(depth(&shared)),
             message: port.message_size as usize,
+            reads: limits.served_reads.min(limits.started_reads),
         };
         for (index, queue) in config.queues.all().iter().enumerate() {
             if let Some(why) = Demand::of(&config.queues, index, config.dialect).exceeds(room) {

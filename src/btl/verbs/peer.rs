@@ -61,6 +61,8 @@ pub(super) struct Peer {
     pub(super) is_corrupt: bool,
     /// There was no memory to be connected with when that was last tried, or none for what is transferred.
     pub(super) is_starved: bool,
+    /// Since when there has been none to be connected with.
+    pub(super) barren: Option<u64>,
     /// Memory of the program's that could not be registered for a transfer.
     pub(super) refused: Option<Refused>,
     /// What was under way on queue pairs that did not work any more.
@@ -106,6 +108,7 @@ impl Peer {
             is_lost: false,
             is_corrupt: false,
             is_starved: false,
+            barren: None,
             refused: None,
             dead: Vec::new(),
             departing: 0,

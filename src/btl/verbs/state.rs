@@ -25,6 +25,10 @@ use crate::link::{Clock, Copied};
 use crate::verbs::{Completion, Cq, Slab};
 use crate::wire::verbs::{Control, private::Refusal};
 
+/// So many nanoseconds a peer is tried to be connected with for which there is no memory. It gives up itself when all its attempts
+/// have come to nothing, some time later, and does not know why.
+const BARREN: u64 = 20_000_000_000;
+
 /// What is delivered: its buffer comes back when the host has read it.
 pub(super) enum Delivered {
     Private {
@@ -339,11 +343,12 @@ impl State {
         } else {
             Err(Error::NotFound)
         };
+        let patience = self.patience.unwrap_or(u64::MAX).min(BARREN);
         let Some(peer) = self.at(place) else { return };
         match made {
             Ok(connection) => {
                 peer.connection = Some(connection);
-                (peer.is_corrupt, peer.is_starved) = (false, false);
+                (peer.is_corrupt, peer.is_starved, peer.barren) = (false, false, None);
                 peer.machine.handle_receives_posted(attempt);
                 for (queue, line) in numbers.into_iter().enumerate() {
                     self.lines.insert(line, (place, attempt, queue as u8));
@@ -351,7 +356,12 @@ impl State {
             }
             Err(error) => {
                 peer.is_starved = error == Error::OutOfResource;
-                peer.machine.handle_broken(attempt, Reason::Broken);
+                peer.barren = peer.is_starved.then(|| peer.barren.unwrap_or(now));
+                if peer.barren.is_some_and(|since| now - since >= patience) {
+                    peer.machine.handle_hopeless(attempt, Reason::NoMemory);
+                } else {
+                    peer.machine.handle_broken(attempt, Reason::Broken);
+                }
                 // What a part of it was lent is others'.
                 for shared in self.desk.shared.iter_mut().flatten() {
                     shared.lender.close(place as usize);

@@ -244,6 +244,15 @@ impl Endpoint {
         }
     }
 
+    /// What its queue pairs need is not there, and is not going to be: another attempt would end the same way.
+    pub fn handle_hopeless(&mut self, attempt: Attempt, why: Reason) {
+        if self.present() == Some(attempt) {
+            self.order(Order::Break { endpoint: self.id, attempt });
+            self.steps.push_back(Step::LetGo { attempt });
+            self.stage = Stage::LettingGo(attempt, Next::Over(why));
+        }
+    }
+
     /// Nothing is outstanding on the queue pairs that were to be [let go of](Step::LetGo).
     pub fn handle_let_go(&mut self, attempt: Attempt) {
         let Stage::LettingGo(present, next) = self.stage else { return };

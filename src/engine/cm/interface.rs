@@ -405,7 +405,8 @@ impl Order {
     }
 }
 
-/// What the connection thread tells the main thread. Pass it on after the actions have been done that are there by then.
+/// What the connection thread tells the main thread. Pass it on after the actions have been done that are there by then, but for
+/// [what may be told before](super::Manager::poll_early_notice).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// All queues are connected, and the queue pairs are the main thread's until it [releases](Order::Release) them. Pass

@@ -22,6 +22,14 @@ impl World {
         });
     }
 
+    /// The main thread has no memory for what is to be posted, and has had none for long.
+    pub(super) fn starve(&mut self, at: usize, endpoint: EndpointId) {
+        self.with(at, endpoint, |held| {
+            let attempt = held.posting.take().expect("they are to be posted");
+            held.endpoint.handle_hopeless(attempt, Reason::NoMemory);
+        });
+    }
+
     pub(super) fn add(&mut self, at: usize) {
         let (peer_at, life) = self.sides[at].additions.remove(0);
         let former: Vec<EndpointId> =

@@ -122,7 +122,13 @@ impl Link {
     /// The acceptor wants to be connected, and has given up all attempts up to this one.
     fn handle_kicked(&mut self, given_up: u32, desk: &mut Desk, now: Instant) -> Refusal {
         match self.phase {
-            Phase::Idle | Phase::Pausing => self.begin(desk, now),
+            Phase::Idle | Phase::Pausing => {
+                // Whoever asks lives: that nobody listened is of the past.
+                if self.hurries && self.why == Reason::NotListening {
+                    self.why = Reason::TimedOut;
+                }
+                self.begin(desk, now);
+            }
             Phase::Asking if given_up >= self.attempt.0 => self.again(Reason::Abandoned, desk, now),
             Phase::Up | Phase::Settled if given_up >= self.attempt.0 => self.down(Reason::Abandoned, desk),
             _ => {}

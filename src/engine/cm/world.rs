@@ -171,6 +171,8 @@ pub(super) struct Budget {
     pub(super) breaks: u8,
     /// Queue pairs that do not work, and are found by the main thread before it is told.
     pub(super) probes: u8,
+    /// Main threads that have nothing to post.
+    pub(super) starves: [u8; 3],
     /// Endpoints that each side is going to close when nothing waits any more.
     pub(super) leaves: [u8; 3],
     /// Endpoints that each side closes.
@@ -241,6 +243,7 @@ pub(super) enum Turn {
     LetGo(usize, EndpointId),
     Broken(usize, EndpointId),
     Probe(usize, EndpointId),
+    Starve(usize, EndpointId),
     Hurry(usize, EndpointId),
     Close(usize, EndpointId),
     MeetAgain(usize, EndpointId),
@@ -434,6 +437,9 @@ impl World {
                 if budget.probes > 0 && self.is_broken(at, held) {
                     turns.push(Turn::Probe(at, *endpoint));
                 }
+                if budget.starves[at] > 0 && held.posting.is_some() {
+                    turns.push(Turn::Starve(at, *endpoint));
+                }
             }
             if budget.finalizes[at] > 0 && side.additions.is_empty() {
                 turns.push(Turn::Finalize(at));
@@ -514,6 +520,10 @@ impl World {
                 self.break_off(at, endpoint);
             }
             Turn::Broken(at, endpoint) => self.break_off(at, endpoint),
+            Turn::Starve(at, endpoint) => {
+                budget.starves[at] -= 1;
+                self.starve(at, endpoint);
+            }
             Turn::Hurry(at, endpoint) => {
                 budget.leaves[at] -= 1;
                 self.with(at, endpoint, |held| held.endpoint.hurry());

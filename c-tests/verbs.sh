@@ -226,6 +226,19 @@ for wire in own openib; do
         says 'btl_verbs: rank (1 of job [0-9]+ is lost: there is no memory that can be registered|0 of job [0-9]+ is lost: the peer has ended)'
     check "$line" $?
 done
+# What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied.
+locked=8388608
+for command in "first $locked" "first $locked 4" "first 3000000 4" "flood 500"; do
+    line="verbs over roce, 2 ranks: $locked bytes may be locked: $command"
+    wanted "$line" || continue
+    over roce
+    unlimited=("${there[@]}")
+    there+=(setpriv --bounding-set=-ipc_lock prlimit "--memlock=$locked:$locked")
+    mpi_job "$line" 2 "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}"
+    there=("${unlimited[@]}")
+    ! grep -q 'could not be registered' "$log"
+    check "$line: buffers for messages can be had" $?
+done
 # A device that takes nothing more, and says that it is for want of memory, might again.
 line="verbs over roce, 2 ranks: a device that takes no message any more ends the job, and says so"
 if wanted "$line"; then

@@ -6,9 +6,11 @@
 #define _GNU_SOURCE
 #include "standin.h"
 
+#include <linux/capability.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -107,6 +109,27 @@ static bool writable(uintptr_t from, uintptr_t to)
     return from >= to;
 }
 
+static bool may_pin_all(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    return syscall(SYS_capget, &header, data) == 0 && (data[0].effective & 1u << CAP_IPC_LOCK) != 0;
+}
+
+/* Pages that are registered count against what the process may lock, as often as they are registered (ib_umem_get of Linux). */
+static bool may_pin(uintptr_t from, uintptr_t to)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || may_pin_all()) return true;
+    uintptr_t pinned = ((to + PAGE - 1) & ~(PAGE - 1)) - (from & ~(PAGE - 1));
+    for (uint32_t i = 0; i < region_count; i++)
+        if (regions[i] != NULL) {
+            uintptr_t start = (uintptr_t)regions[i]->public.addr, end = start + regions[i]->public.length;
+            pinned += ((end + PAGE - 1) & ~(PAGE - 1)) - (start & ~(PAGE - 1));
+        }
+    return pinned <= limit.rlim_cur;
+}
+
 static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t length, unsigned access)
 {
     struct pd *pd = (struct pd *)public;
@@ -121,6 +144,7 @@ static struct ibv_mr *region_make(struct ibv_pd *public, void *address, size_t l
     if (!mapped(address, length)) return refuse_null(EFAULT);
     if ((access & IBV_ACCESS_LOCAL_WRITE) != 0 && !writable((uintptr_t)address, (uintptr_t)address + length))
         return refuse_null(EFAULT);
+    if (!may_pin((uintptr_t)address, (uintptr_t)address + length)) return refuse_null(ENOMEM);
     uint32_t place = next_place;
     while (place < region_count && regions[place] != NULL) place++;
     if (place == region_count) {

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::ops::BitOr;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::context::Context;
 use super::work::{Piece, Remote};
@@ -15,6 +16,8 @@ use crate::link::Lent;
 pub struct Pd {
     raw: NonNull<sys::ibv_pd>,
     context: Arc<Context>,
+    /// Bytes of pages that are registered: of memory of our own, and of others'.
+    pinned: [AtomicUsize; 2],
 }
 
 // SAFETY: libibverbs' calls on a domain may be made from any thread and overlap.
@@ -28,7 +31,12 @@ impl Pd {
         // SAFETY: an open context; the domain is ours, or null on failure.
         let raw = unsafe { (context.library().pd_create)(context.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(last_error)?;
-        Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
+        Ok(Arc::new(Self { raw, context: Arc::clone(context), pinned: Default::default() }))
+    }
+
+    /// Bytes of the pages that are registered now: of [slabs](super::Slab), and of [memory that is lent](Mr::register).
+    pub fn pinned(&self) -> [usize; 2] {
+        self.pinned.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// The device.
@@ -105,6 +113,20 @@ fn locks_all() -> bool {
     set.is_some_and(|set| set >> 14 & 1 == 1)
 }
 
+/// Whose registered memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Own,
+    Others,
+}
+
+/// Bytes of the pages that memory lies on.
+pub fn pages(memory: Lent) -> usize {
+    const PAGE: usize = 4096;
+    let start = memory.as_ptr().addr();
+    (start + memory.len()).next_multiple_of(PAGE) - start / PAGE * PAGE
+}
+
 /// Registered memory: the device may use it until this is dropped.
 ///
 /// It is pinned. Dropping it waits for nothing: whoever drops it knows that no work of his own uses it any more; a peer
@@ -114,6 +136,7 @@ pub struct Mr {
     memory: Lent,
     local: u32,
     remote: u32,
+    owner: Owner,
     pd: Arc<Pd>,
 }
 
@@ -129,6 +152,10 @@ impl Mr {
     /// [`Error::OutOfResource`]: too little locked memory (`RLIMIT_MEMLOCK`), or too many registrations.
     /// [`Error::System`]: `EFAULT`, it is not there; `EINVAL`, the device has no such right.
     pub fn register(pd: &Arc<Pd>, memory: Lent, access: Access) -> Result<Self> {
+        Self::register_of(Owner::Others, pd, memory, access)
+    }
+
+    pub(super) fn register_of(owner: Owner, pd: &Arc<Pd>, memory: Lent, access: Access) -> Result<Self> {
         let library = pd.context.library();
         let address = memory.as_mut_ptr();
         let start = address.cast();
@@ -149,7 +176,8 @@ impl Mr {
         let local = unsafe { (*raw.as_ptr()).lkey };
         // SAFETY: as above.
         let remote = unsafe { (*raw.as_ptr()).rkey };
-        Ok(Self { raw, memory, local, remote, pd: Arc::clone(pd) })
+        pd.pinned[owner as usize].fetch_add(pages(memory), Ordering::Relaxed);
+        Ok(Self { raw, memory, local, remote, owner, pd: Arc::clone(pd) })
     }
 
     /// The key for work of this process (`lkey`).
@@ -198,6 +226,7 @@ impl Mr {
     /// # Safety
     /// It is not used after that.
     unsafe fn end_once(&self) -> Result<()> {
+        self.pd.pinned[self.owner as usize].fetch_sub(pages(self.memory), Ordering::Relaxed);
         // SAFETY: ours, ended once.
         outcome(unsafe { (self.pd.context.library().mr_destroy)(self.raw.as_ptr()) })
     }

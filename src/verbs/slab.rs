@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapMut;
 
-use super::memory::{Access, Mr, Pd};
+use super::memory::{Access, Mr, Owner, Pd};
 use super::work::{Piece, Remote};
 use crate::error::{Error, Result};
 use crate::link::Lent;
@@ -28,7 +28,7 @@ impl Slab {
         let mut memory = MmapMut::map_anon(len.max(1)).map_err(|_| Error::OutOfResource)?;
         // SAFETY: mapped until after the registration has ended, readable and writable; nobody makes a reference to it.
         let lent = unsafe { Lent::new(memory.as_mut_ptr(), memory.len()) };
-        Ok(Self { mr: Mr::register(pd, lent, access)?, memory })
+        Ok(Self { mr: Mr::register_of(Owner::Own, pd, lent, access)?, memory })
     }
 
     /// Bytes there are.

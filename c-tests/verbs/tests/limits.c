@@ -2,6 +2,10 @@
 #define _GNU_SOURCE
 #include "ends.h"
 
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
 static struct end alone(void)
 {
     struct end end = {.channel = rdma_create_event_channel()};
@@ -66,6 +70,34 @@ static void devices(void)
     rdma_destroy_event_channel(end.channel);
 }
 
+/* Without the capability, no more pages than may be locked, each as often as it is registered. */
+static void locked_memory(struct ibv_pd *pd)
+{
+    static _Alignas(4096) char bytes[4 * 4096];
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct before[_LINUX_CAPABILITY_U32S_3], without[_LINUX_CAPABILITY_U32S_3];
+    struct rlimit limit, little;
+    OK(syscall(SYS_capget, &header, before));
+    memcpy(without, before, sizeof without);
+    without[0].effective &= ~(1u << CAP_IPC_LOCK);
+    OK(getrlimit(RLIMIT_MEMLOCK, &limit));
+    little = (struct rlimit){.rlim_cur = 3 * 4096, .rlim_max = limit.rlim_max};
+    OK(setrlimit(RLIMIT_MEMLOCK, &little));
+    OK(syscall(SYS_capset, &header, without));
+    IS(ibv_reg_mr(pd, bytes, 4 * 4096, 0) == NULL && errno == ENOMEM, true);
+    /* Two bytes of two pages, and one page again. */
+    struct ibv_mr *two = ibv_reg_mr(pd, bytes + 4095, 2, 0), *one = ibv_reg_mr(pd, bytes, 1, 0);
+    IS(two != NULL && one != NULL, true);
+    IS(ibv_reg_mr(pd, bytes, 1, 0) == NULL && errno == ENOMEM, true);
+    OK(ibv_dereg_mr(one));
+    one = ibv_reg_mr(pd, bytes + 4096, 4096, 0);
+    IS(one != NULL, true);
+    OK(ibv_dereg_mr(one));
+    OK(ibv_dereg_mr(two));
+    OK(syscall(SYS_capset, &header, before));
+    OK(setrlimit(RLIMIT_MEMLOCK, &limit));
+}
+
 static void memory(void)
 {
     struct end end = alone();
@@ -95,6 +127,7 @@ static void memory(void)
     IS(first->lkey != key, true);
     OK(ibv_dereg_mr(first));
     OK(ibv_dereg_mr(second));
+    locked_memory(pd);
     OK(ibv_dealloc_pd(pd));
     OK(rdma_destroy_id(end.id));
     rdma_destroy_event_channel(end.channel);

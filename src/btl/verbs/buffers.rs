@@ -238,13 +238,23 @@ impl Shared {
         self.is_short |= are_few(self.lender.posted(), self.lender.capacity());
     }
 
+    /// As many buffers more of these as others leave memory for; without it, those that there are go around.
+    fn grow_by(&mut self, count: u32, port: &Port) {
+        let room = port.growth() / stride(self.pool.size);
+        let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        if count == 0 || self.grow(count, port).is_err() {
+            self.lender.refuse();
+        }
+    }
+
     /// Makes twice as many buffers, where nothing is lent and there have been few.
     pub(super) fn keep_up_unlent(&mut self, port: &Port) {
         if std::mem::take(&mut self.is_short) {
             let capacity = self.lender.capacity();
             let count = capacity.min(self.depth.saturating_sub(capacity));
-            // Without memory the others go around.
-            let _ = self.grow(count, port);
+            if count > 0 {
+                self.grow_by(count, port);
+            }
         }
     }
 
@@ -300,8 +310,7 @@ impl Shared {
     pub(super) fn keep_up(&mut self, port: &Port) {
         let count = self.lender.growth();
         if count > 0 {
-            // Without memory the others go around.
-            let _ = self.grow(count, port);
+            self.grow_by(count, port);
         }
     }
 

@@ -3,7 +3,7 @@
 //! What is out is never more than what is posted, so that every message finds a buffer. A peer has a *share*, up to
 //! which its credits are made up whenever buffers are posted again. Shares begin small and double when a peer uses all of
 //! its credits and wants more; there are more buffers then, twice as many as often as they do not suffice, up to
-//! the queue's depth. When there are no more, peers that have sent nothing for a while are asked to give theirs back,
+//! the queue's depth. When there are no more, or there is no memory for more, peers that have sent nothing for a while are asked to give theirs back,
 //! and then those that have more than their part. Every peer has a right to one buffer, whatever the depth: who waits
 //! for a credit does not wait for another peer's program.
 
@@ -65,6 +65,8 @@ pub(super) struct Lender {
     most: u32,
     /// Who was lent something out of turn.
     fresh: Vec<usize>,
+    /// There is no memory for more buffers.
+    is_full: bool,
 }
 
 /// The first share of a peer.
@@ -76,6 +78,7 @@ impl Lender {
         Self {
             most,
             fresh: Vec::new(),
+            is_full: false,
             depth,
             capacity: 0,
             posted: 0,
@@ -100,6 +103,12 @@ impl Lender {
     /// There are so many more buffers, which are not posted yet.
     pub(super) fn enlarge(&mut self, count: u32) {
         self.capacity += count;
+        self.is_full = false;
+    }
+
+    /// There should be more buffers, and there is no memory for any.
+    pub(super) fn refuse(&mut self) {
+        self.is_full = true;
     }
 
     /// So many buffers are posted.
@@ -234,10 +243,11 @@ impl Lender {
 
     /// Who is to be asked for credits, if somebody waits for some and there can be no more buffers.
     pub(super) fn recall(&mut self) -> Option<Recall> {
-        if self.waiting.is_empty() || self.growth() > 0 || self.posted > self.lent {
+        if self.waiting.is_empty() || self.growth() > 0 && !self.is_full || self.posted > self.lent {
             return None;
         }
-        let part = (self.depth / self.open.max(1)).max(1);
+        let all = if self.is_full { self.capacity } else { self.depth };
+        let part = (all / self.open.max(1)).max(1);
         let is_owed = self.accounts.iter().any(|account| account.is_recalled);
         for greedy in [false, true] {
             for _ in 0..self.accounts.len() {
@@ -383,6 +393,22 @@ mod tests {
         lender.take_back(0, 4).expect("its own");
         lender.check();
         assert!((1..6).all(|account| lender.news(account).is_some()), "{lender:?}");
+    }
+
+    #[test]
+    fn where_there_is_no_memory_for_more_buffers_peers_share_those_that_there_are() {
+        let mut lender = Lender::with(64, 4);
+        (0..3).for_each(|account| lender.open(account));
+        assert_eq!((lender.lent, lender.growth() > 0, lender.recall()), (4, true, None));
+        lender.refuse();
+        lender.arrive(0, true).expect("it had a credit");
+        let recalled: Vec<_> = std::iter::from_fn(|| lender.recall()).collect();
+        assert_eq!(recalled, [Recall { account: 0, keep: 0 }], "nobody else has any");
+        lender.take_back(0, 2).expect("it had three");
+        lender.check();
+        assert_eq!([1, 2].map(|account| lender.accounts[account].out()), [2, 0], "in the order of asking");
+        lender.enlarge(4);
+        assert_eq!((lender.growth(), lender.recall()), (8, None), "there can be more again");
     }
 
     #[test]

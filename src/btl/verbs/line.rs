@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::demand::{self, Demand, Room};
+use super::lockable::{Lockable, Pinned};
 use super::parameters::Config;
 use super::queues::{Kind, Queues};
 use crate::engine::cm::{Attempt, Dialect};
 use crate::error::{Error, Result};
+use crate::link::Lent;
 use crate::verbs::{Access, Atomics, Context, Cq, Depths, Id, Pd, Piece, Qp, Slab, Srq};
 use crate::wire::openib;
 use crate::wire::verbs::{HEADER, Network};
@@ -68,6 +70,8 @@ pub(super) struct Port {
     kept: Mutex<Vec<Arc<Slab>>>,
     /// Bytes that could not be had for those, if that is to be told; [`TOLD`] when it has been.
     lack: AtomicUsize,
+    /// What it may have locked.
+    lockable: Lockable,
 }
 
 /// That memory was lacking has been told.
@@ -93,7 +97,11 @@ impl Port {
     ///
     /// # Errors
     /// What cannot be made, and why, in words.
-    pub(super) fn open(found: Found, config: &Config) -> std::result::Result<Self, String> {
+    pub(super) fn open(
+        found: Found,
+        config: &Config,
+        lockable: Lockable,
+    ) -> std::result::Result<Self, String> {
         let Found { context, number, network, at, prefix, speed } = found;
         let name = format!("{}:{number}", context.name());
         let failed = |what: &str, error: Error| {
@@ -167,6 +175,7 @@ impl Port {
             cts,
             kept: Mutex::new(Vec::new()),
             lack: AtomicUsize::new(0),
+            lockable,
             name,
             context,
         })
@@ -240,6 +249,21 @@ impl Port {
         let mut all = self.vacated.lock();
         self.has_vacated.store(false, Ordering::Relaxed);
         std::mem::take(&mut all)
+    }
+
+    /// Whether there is room for the program's memory besides messages.
+    pub(super) fn admits(&self, memory: Lent) -> bool {
+        self.lockable.admits(self.pinned(), crate::verbs::pages(memory))
+    }
+
+    /// By how many bytes buffers for what arrives may grow.
+    pub(super) fn growth(&self) -> usize {
+        self.lockable.growth(self.pinned())
+    }
+
+    fn pinned(&self) -> Pinned {
+        let [own, lent] = self.pd.pinned();
+        Pinned { own, lent }
     }
 
     /// Memory for messages, or for words of peers.

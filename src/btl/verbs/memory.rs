@@ -224,7 +224,12 @@ impl Registrations {
     /// Registers memory. Where there is no more room, what nobody uses goes.
     fn pin(&self, memory: Lent, access: Access, rail: &Rail) -> Result<Mr> {
         loop {
-            match Mr::register(&rail.port.pd, memory, access) {
+            let made = if rail.port.admits(memory) {
+                Mr::register(&rail.port.pd, memory, access)
+            } else {
+                Err(Error::OutOfResource)
+            };
+            match made {
                 Err(Error::OutOfResource) => {
                     let mut table = self.0.lock();
                     let has_given = table.cache.evict();

@@ -9,7 +9,7 @@
 //! `connector` is the connection thread, which `engine::cm` drives, and `office` the mailboxes between it and the main
 //! thread. `side` is one queue pair of a peer, `connection` what is posted on all of them, `outgoing` the buffers that messages are posted from, `peer` what waits for it, `peers` all
 //! of them, `state` what a module has, `pass` what is to be done next, `short` the same of what nothing is in the way of, `arrival` what completions say, `sending` what the host sends,
-//! `transfers` what it does with memory of peers, `itself` the process as a peer of its own, `departure` how connections end, `memory` what is registered, and
+//! `transfers` what it does with memory of peers, `itself` the process as a peer of its own, `departure` how connections end, `memory` what is registered, `lockable` how much of that is whose, and
 //! `cache` what stays so when it is not used, `signs` whether a peer's device is there,
 //! `component` what the host sees of it, under both of its names.
 //!
@@ -35,6 +35,7 @@ mod itself;
 mod late;
 mod lender;
 mod line;
+mod lockable;
 mod meeting;
 mod memory;
 mod office;

@@ -10,6 +10,7 @@ use super::component::Rail;
 use super::connector::{Connector, MODULES, listener_token};
 use super::counters::Counters;
 use super::line::{Found, Port};
+use super::lockable::Lockable;
 use super::meeting::Published;
 use super::office::Office;
 use super::parameters::{Config, capabilities};
@@ -172,8 +173,9 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         ));
     }
     let (mut ports, mut listeners) = (Vec::new(), Vec::new());
+    let lockable = Lockable(config.lockable / wanted.len());
     for usable in wanted {
-        match listen(&channel, usable, listeners.len(), config) {
+        match listen(&channel, usable, listeners.len(), (config, lockable)) {
             Ok((port, id)) => {
                 ports.push(Arc::new(port));
                 listeners.push(id);
@@ -266,7 +268,7 @@ fn listen(
     channel: &Arc<EventChannel>,
     usable: Usable,
     module: usize,
-    config: &Config,
+    (config, lockable): (&Config, Lockable),
 ) -> Result<(Port, Id), String> {
     let Usable { candidate, context } = usable;
     let it = &candidate.interface;
@@ -284,7 +286,7 @@ fn listen(
         prefix: it.prefix,
         speed: it.speed_mbps,
     };
-    let port = Port::open(found, config)?;
+    let port = Port::open(found, config, lockable)?;
     id.listen(BACKLOG).map_err(failed)?;
     Ok((port, id))
 }

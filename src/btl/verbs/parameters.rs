@@ -139,6 +139,8 @@ pub(super) struct Config {
     pub(super) batch: usize,
     /// What is kept of registered memory that nobody uses.
     pub(super) kept: Bounds,
+    /// Bytes that the process may lock.
+    pub(super) lockable: usize,
     pub(super) connect: Duration,
     /// A peer whose device has not answered for so long is lost.
     pub(super) patience: Option<Duration>,
@@ -239,6 +241,7 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         atomics: Atomics::None,
     };
     let patience = range(c"peer_timeout", 0, MOST)? as u64;
+    let lockable = crate::verbs::lockable();
     Ok(Config {
         name: given.component(),
         queues,
@@ -263,9 +266,9 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         batch: range(c"poll_cq_batch", 1, BATCH)?,
         kept: Bounds {
             count: range(c"reg_mru_len", 0, MOST)?,
-            bytes: any_or(c"reg_mru_size", 0, MOST)?
-                .map_or_else(|| crate::verbs::lockable() / 2, |mebibytes| mebibytes << 20),
+            bytes: any_or(c"reg_mru_size", 0, MOST)?.map_or(lockable / 2, |mebibytes| mebibytes << 20),
         },
+        lockable,
         connect: Duration::from_millis(range(c"connect_timeout", 100, MOST)? as u64),
         patience: (patience != 0).then(|| Duration::from_millis(patience)),
         limits,

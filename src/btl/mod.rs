@@ -188,7 +188,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn reserve(&self) -> Result<()> {
         Ok(())
     }
-    /// Opens memory to peers; `None` where there are no transfers.
+    /// Opens memory to peers; `None` where there are no transfers, or no room for it.
     fn register(&self, _memory: Lent, _access: Access) -> Option<Registration> {
         None
     }

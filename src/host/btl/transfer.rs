@@ -212,7 +212,9 @@ impl<A: BtlAbi, T: Listed> Arguments<Shell<A, T>> for Copied {
             // SAFETY: the bytes of a handle, which has so many in this module, readable for the time of the call.
             let [key, _] = unsafe { self.0.cast::<BareKeys>().read_unaligned() };
             let access = Access::BOTH.and(Access::ATOMIC);
-            let whole = Registration { id: 0, generation: 0, length: u64::MAX, access, key };
+            // No device has such a key: nothing is registered there.
+            let length = if key == 0 { 0 } else { u64::MAX };
+            let whole = Registration { id: 0, generation: 0, length, access, key };
             return LongHandle { head: Handle { token: whole.to_bytes(), base: 0 }, piece: OF_HOST };
         }
         if T::HAS_DEVICES {
@@ -333,6 +335,10 @@ pub(super) unsafe extern "C" fn register_mem<A: BtlAbi, T: Listed>(
             let has_atomics = T::HAS_ATOMICS && shell.core.limits().atomics != Atomics::None;
             (access(flags, has_atomics).and_then(|access| shell.core.register(memory, access)), OF_HOST)
         };
+        // HOST: where there is no room to register more, the receiver is refused, and has what it asked for copied after three
+        // tries (`mca_pml_ob1_recv_request_get_frag`). Without a handle it would ask for pieces instead, for each of which
+        // both sides register memory: with little room they wait for each other for ever (`mca_pml_ob1_send_request_start_rndv`,
+        // 4.1 and 5.0).
         let token = registration.map_or(PRIVATE, |registration| registration.to_bytes());
         let head = Handle { token, base: base.addr() as u64 };
         if shell.core.has_bare_keys() {

@@ -229,7 +229,7 @@ done
 # What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied.
 # With more ranks there are fewer buffers than those who want some.
 locked=8388608
-for job in own:2:"first $locked" own:2:"first $locked 4" own:2:"first 3000000 4" own:4:"first $locked 2" own:4:alltoall own:4:coll \
+for job in own:2:"first $((locked - 8192))" own:2:"first $locked 4" own:2:"first 3000000 4" own:4:"first $locked 2" own:4:alltoall own:4:coll \
     openib:2:"first $locked 2" openib:4:coll; do
     IFS=: read -r wire ranks command <<<"$job"
     line="verbs over roce, wire $wire, $ranks ranks: $locked bytes may be locked: $command"

@@ -227,16 +227,15 @@ for wire in own openib; do
     check "$line" $?
 done
 # What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied.
-# With more ranks there are fewer buffers than those who want some.
-locked=8388608
-for job in own:2:"first $((locked - 8192))" own:2:"first $locked 4" own:2:"first 3000000 4" own:4:"first $locked 2" own:4:alltoall own:4:coll \
-    openib:2:"first $locked 2" openib:4:coll; do
-    IFS=: read -r wire ranks command <<<"$job"
-    line="verbs over roce, wire $wire, $ranks ranks: $locked bytes may be locked: $command"
+# With more ranks there are fewer buffers than those who want some; with less memory, what no message uses any more goes.
+for job in own:2:8192:"first 8380416" own:2:8192:"first 8388608 4" own:2:8192:"first 3000000 4" own:4:8192:"first 8388608 2" \
+    own:4:8192:alltoall own:4:8192:coll own:8:3072:"first 1400000" openib:2:8192:"first 8388608 2" openib:4:8192:coll; do
+    IFS=: read -r wire ranks locked command <<<"$job"
+    line="verbs over roce, wire $wire, $ranks ranks: $locked KiB may be locked: $command"
     wanted "$line" || continue
     over roce
     unlimited=(${there[@]+"${there[@]}"})
-    there+=(setpriv --bounding-set=-ipc_lock prlimit "--memlock=$locked:$locked")
+    there+=(setpriv --bounding-set=-ipc_lock prlimit "--memlock=$((locked << 10)):$((locked << 10))")
     mpi_job "$line" "$ranks" "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_wire "$wire"
     there=(${unlimited[@]+"${unlimited[@]}"})
 done

@@ -1,10 +1,11 @@
 /* The first messages between two ranks are long, go both ways at once, and nothing has been sent
- * before. Then the same again. All payloads are verified. An even number of ranks.
+ * before. Then the same again, and short ones between all ranks. All payloads are verified. An even
+ * number of ranks.
  *
  * usage: first BYTES [messages each way, default 1] */
 #include "check.h"
 
-enum { TAG = 5, MOST = 16, ROUNDS = 3 };
+enum { TAG = 5, MOST = 16, ROUNDS = 3, SHORT = 2000 };
 
 int main(int argc, char **argv)
 {
@@ -42,5 +43,16 @@ int main(int argc, char **argv)
         free(out[i]);
         free(in[i]);
     }
+    doing("short messages between all", check_size);
+    unsigned char *to = malloc((size_t)check_size * SHORT), *from = malloc((size_t)check_size * SHORT);
+    if (to == NULL || from == NULL)
+        abort();
+    for (int other = 0; other < check_size; other++)
+        fill(to + other * SHORT, SHORT, seed_of(check_rank, other, SHORT));
+    MPI(MPI_Alltoall(to, SHORT, MPI_BYTE, from, SHORT, MPI_BYTE, MPI_COMM_WORLD));
+    for (int other = 0; other < check_size; other++)
+        VERIFY(from + other * SHORT, SHORT, seed_of(other, check_rank, SHORT));
+    free(to);
+    free(from);
     return check_finish();
 }

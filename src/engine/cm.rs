@@ -243,11 +243,12 @@ impl Manager {
         self.desk.notices.pop_front()
     }
 
-    /// The next one, if that may be told before the actions are done: why what is posted comes back is to be known by then.
+    /// The next one that may be told before the actions are done: why what is posted comes back is to be known by then. Those that
+    /// are before it are of other endpoints, or of no more than how the kernel sees the way.
     pub fn poll_early_notice(&mut self) -> Option<Notice> {
-        let next = self.desk.notices.front();
-        let is_early = matches!(next, Some(Notice::Up { .. } | Notice::Down { .. }));
-        if is_early { self.poll_notice() } else { None }
+        let is_early = |notice: &Notice| matches!(notice, Notice::Up { .. } | Notice::Down { .. });
+        let at = self.desk.notices.iter().position(is_early)?;
+        self.desk.notices.remove(at)
     }
 
     /// How it talks with its peers.

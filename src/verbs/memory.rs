@@ -92,17 +92,28 @@ impl BitOr for Access {
     }
 }
 
-/// Bytes that this process may lock, as registered memory is.
+/// Bytes that this process may lock, as registered memory is; `usize::MAX` where nothing is said.
 pub fn lockable() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: room for what is asked for.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+    if !is_known || limit.rlim_cur == libc::RLIM_INFINITY || locks_all() {
+        return usize::MAX;
+    }
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// Bytes of memory of this machine.
+pub fn installed() -> usize {
     // SAFETY: takes a number.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    usize::try_from(pages).unwrap_or(0).saturating_mul(page())
+}
+
+/// Bytes of a page.
+fn page() -> usize {
     // SAFETY: takes a number.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let whole = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(size).unwrap_or(0));
-    if !is_known || locks_all() { whole } else { whole.min(limit.rlim_cur as usize) }
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 /// Whether the process may lock more than its limit says (`CAP_IPC_LOCK`, capabilities(7)).
@@ -122,9 +133,8 @@ pub(super) enum Owner {
 
 /// Bytes of the pages that memory lies on.
 pub fn pages(memory: Lent) -> usize {
-    const PAGE: usize = 4096;
-    let start = memory.as_ptr().addr();
-    (start + memory.len()).next_multiple_of(PAGE) - start / PAGE * PAGE
+    let (page, start) = (page(), memory.as_ptr().addr());
+    (start + memory.len()).next_multiple_of(page) - start / page * page
 }
 
 /// Registered memory: the device may use it until this is dropped.

@@ -42,7 +42,7 @@ pub use device::{Device, Devices, Transport, is_any};
 pub use gid::{Gid, GidKind};
 pub use id::{Connect, Id};
 pub use library::{Forks, Library, MissingLibrary};
-pub use memory::{Access, Mr, Pd, lockable, pages};
+pub use memory::{Access, Mr, Pd, installed, lockable, pages};
 pub use pair::{Depths, Qp, Queues};
 pub use prepared::{InlineSend, Receives};
 pub use shared::{LIST, Srq};

@@ -215,7 +215,12 @@ impl Shared {
     /// # Errors
     /// When there is no memory for them.
     pub(super) fn begin(&mut self, port: &Port) -> Result<()> {
-        if self.lender.capacity() == 0 { self.grow(self.initial, port) } else { Ok(()) }
+        if self.lender.capacity() > 0 {
+            return Ok(());
+        }
+        let most = u32::try_from(port.first() / stride(self.pool.size)).unwrap_or(u32::MAX);
+        self.pool.reserve.left = 0;
+        self.grow(self.initial.min(most).max(1), port)
     }
 
     fn grow(&mut self, count: u32, port: &Port) -> Result<()> {
@@ -240,8 +245,10 @@ impl Shared {
 
     /// As many buffers more of these as others leave memory for; without it, those that there are go around.
     fn grow_by(&mut self, count: u32, port: &Port) {
-        let room = port.growth() / stride(self.pool.size);
-        let count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let room = |is_owed| port.growth(is_owed) / stride(self.pool.size);
+        // Who cannot send anything has a right to one, whatever is left to others.
+        let owed = room(true).min(self.lender.owed() as usize);
+        let count = count.min(u32::try_from(room(false).max(owed)).unwrap_or(u32::MAX));
         if count == 0 || self.grow(count, port).is_err() {
             self.lender.refuse();
         }

@@ -160,12 +160,22 @@ impl<const SECOND: bool> Module<SECOND> {
                     let _ = self.meet(name, &bytes);
                 }
             }
-            Step::Short(bytes, what) => {
-                let line = format!("{}: {}: {bytes} {what}", Self::COMPONENT, self.rail.port.name);
-                up.host().notice("verbs short of memory", &line);
+            Step::Short(bytes, what) => self.tell_short(bytes, what, up),
+            // It is asked for again before long.
+            Step::Room if self.registrations.make_room(&self.rail) => {}
+            Step::Room => {
+                if let Some(bytes) = self.rail.port.lack() {
+                    self.tell_short(bytes, "bytes for messages could not be registered", up);
+                }
             }
         }
         None
+    }
+
+    #[cold]
+    fn tell_short(&self, bytes: usize, what: &str, up: &impl Upcalls) {
+        let line = format!("{}: {}: {bytes} {what}", Self::COMPONENT, self.rail.port.name);
+        up.host().notice("verbs short of memory", &line);
     }
 
     /// Sends at once, or not at all, on whatever way there is.

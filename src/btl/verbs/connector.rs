@@ -328,10 +328,12 @@ impl Body {
 
     /// Does what is to be done. What is posted on what is disconnected comes back with that: before it does, it is told why.
     fn act(&mut self) {
-        while let Some(notice) = self.manager.poll_early_notice() {
-            self.pass_on(notice);
-        }
-        while let Some(action) = self.manager.poll_action() {
+        loop {
+            while let Some(notice) = self.manager.poll_early_notice() {
+                *self.office.counters.lock() = *self.manager.counters();
+                self.pass_on(notice);
+            }
+            let Some(action) = self.manager.poll_action() else { break };
             if let Err(error) = self.carry_out(action) {
                 let now = self.now();
                 self.manager.handle_event(action.id(), outcome(error), now);

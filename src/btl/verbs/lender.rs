@@ -227,9 +227,9 @@ impl Lender {
         Ok(())
     }
 
-    /// Whether a peer waits that has no credit at all.
-    fn is_short(&self) -> bool {
-        self.waiting.iter().any(|account| self.accounts[*account].out() == 0)
+    /// How many peers wait that have no credit at all.
+    pub(super) fn owed(&self) -> u32 {
+        self.waiting.iter().filter(|account| self.accounts[**account].out() == 0).count() as u32
     }
 
     /// How many more buffers there should be.
@@ -237,7 +237,7 @@ impl Lender {
         if self.waiting.is_empty() {
             return 0;
         }
-        let most = if self.is_short() { self.depth.max(self.open).min(self.most) } else { self.depth };
+        let most = if self.owed() > 0 { self.depth.max(self.open).min(self.most) } else { self.depth };
         self.capacity.max(1).min(most.saturating_sub(self.capacity))
     }
 

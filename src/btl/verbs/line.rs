@@ -70,6 +70,8 @@ pub(super) struct Port {
     kept: Mutex<Vec<Arc<Slab>>>,
     /// Bytes that could not be had for those, if that is to be told; [`TOLD`] when it has been.
     lack: AtomicUsize,
+    /// It has been lacking since that was last asked.
+    wants_room: AtomicBool,
     /// What it may have locked.
     lockable: Lockable,
 }
@@ -175,6 +177,7 @@ impl Port {
             cts,
             kept: Mutex::new(Vec::new()),
             lack: AtomicUsize::new(0),
+            wants_room: AtomicBool::new(false),
             lockable,
             name,
             context,
@@ -251,14 +254,27 @@ impl Port {
         std::mem::take(&mut all)
     }
 
-    /// Whether there is room for the program's memory besides messages.
-    pub(super) fn admits(&self, memory: Lent) -> bool {
-        self.lockable.admits(self.pinned(), crate::verbs::pages(memory))
+    /// Whether there is room for the program's memory besides messages, if nobody's else were registered. A peer that may be openib
+    /// knows no other way than that this side says that there is none: there, whatever the kernel takes is registered.
+    pub(super) fn could_admit(&self, memory: Lent) -> bool {
+        let Pinned { own, .. } = self.pinned();
+        let own = Pinned { own, lent: 0 };
+        self.dialect == Dialect::Openib || self.lockable.admits(own, crate::verbs::pages(memory))
     }
 
-    /// By how many bytes buffers for what arrives may grow.
-    pub(super) fn growth(&self) -> usize {
-        self.lockable.growth(self.pinned())
+    /// Whether there is now.
+    pub(super) fn admits(&self, memory: Lent) -> bool {
+        self.dialect == Dialect::Openib || self.lockable.admits(self.pinned(), crate::verbs::pages(memory))
+    }
+
+    /// By how many bytes buffers for what arrives may grow. `is_owed`: for a peer that cannot send anything, whatever is left.
+    pub(super) fn growth(&self, is_owed: bool) -> usize {
+        if is_owed { self.lockable.left(self.pinned()) } else { self.lockable.growth(self.pinned()) }
+    }
+
+    /// Bytes that the first buffers of a shared queue may have.
+    pub(super) fn first(&self) -> usize {
+        self.lockable.first()
     }
 
     fn pinned(&self) -> Pinned {
@@ -281,6 +297,13 @@ impl Port {
     #[cold]
     fn is_short_of(&self, len: usize) {
         let _ = self.lack.compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed);
+        self.wants_room.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether memory for messages has been lacking since this was last asked.
+    #[inline]
+    pub(super) fn wants_room(&self) -> bool {
+        self.wants_room.load(Ordering::Relaxed) && self.wants_room.swap(false, Ordering::Relaxed)
     }
 
     /// So many bytes could not be had for buffers: told once.

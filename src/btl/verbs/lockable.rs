@@ -31,6 +31,16 @@ impl Lockable {
         let others = lent.max(self.0 / 2).saturating_add(self.0 / 8);
         self.0.saturating_sub(own.saturating_add(others))
     }
+
+    /// What nobody has.
+    pub(super) fn left(self, Pinned { own, lent }: Pinned) -> usize {
+        self.0.saturating_sub(own.saturating_add(lent))
+    }
+
+    /// What the first buffers of a queue may have: there are several queues, and there will be peers.
+    pub(super) const fn first(self) -> usize {
+        self.0 / 8
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +71,8 @@ mod tests {
             |own: usize, lent: usize| Lockable(8 * MIB).growth(Pinned { own: own * MIB, lent: lent * MIB });
         assert_eq!([growth(0, 0), growth(2, 0), growth(2, 4), growth(3, 0)], [3 * MIB, MIB, MIB, 0]);
         assert_eq!([growth(2, 5), growth(9, 0), growth(0, 7)], [0, 0, 0]);
+        let left = |own, lent| Lockable(8 * MIB).left(Pinned { own: own * MIB, lent: lent * MIB });
+        assert_eq!([left(2, 4), left(3, 6), Lockable(8 * MIB).first()], [2 * MIB, 0, MIB]);
         assert_eq!(Lockable(usize::MAX).growth(Pinned { own: usize::MAX, lent: usize::MAX }), 0);
     }
 }

@@ -221,8 +221,22 @@ impl Registrations {
         (table, key)
     }
 
+    /// Ends what nobody uses; whether there was anything.
+    pub(super) fn make_room(&self, rail: &Rail) -> bool {
+        let mut table = self.0.lock();
+        let mut has_given = false;
+        while table.cache.evict() {
+            has_given = true;
+        }
+        self.part(table, rail);
+        has_given
+    }
+
     /// Registers memory. Where there is no more room, what nobody uses goes.
     fn pin(&self, memory: Lent, access: Access, rail: &Rail) -> Result<Mr> {
+        if !rail.port.could_admit(memory) {
+            return Err(Error::OutOfResource);
+        }
         loop {
             let made = if rail.port.admits(memory) {
                 Mr::register(&rail.port.pd, memory, access)

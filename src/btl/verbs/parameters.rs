@@ -266,7 +266,8 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         batch: range(c"poll_cq_batch", 1, BATCH)?,
         kept: Bounds {
             count: range(c"reg_mru_len", 0, MOST)?,
-            bytes: any_or(c"reg_mru_size", 0, MOST)?.map_or(lockable / 2, |mebibytes| mebibytes << 20),
+            bytes: any_or(c"reg_mru_size", 0, MOST)?
+                .map_or_else(|| lockable.min(crate::verbs::installed()) / 2, |mebibytes| mebibytes << 20),
         },
         lockable,
         connect: Duration::from_millis(range(c"connect_timeout", 100, MOST)? as u64),

@@ -126,8 +126,8 @@ impl State {
         if !self.stalled.is_empty() {
             self.look_for_words();
         }
-        if let Some(bytes) = self.desk.port.lack() {
-            self.news.push_back(Step::Short(bytes, "bytes for messages could not be registered"));
+        if self.desk.port.wants_room() {
+            self.news.push_back(Step::Room);
         }
         if self.is_seeing_off && !self.is_busy {
             self.let_go();

@@ -74,6 +74,8 @@ pub(super) enum Step {
     Stranger(u64),
     /// There was no memory for so many bytes that were to be registered; the words behind the number.
     Short(usize, &'static str),
+    /// There was none for messages: what nobody uses is to go.
+    Room,
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.

@@ -180,3 +180,23 @@ fn a_process_whose_connection_thread_gives_up_has_no_connections_and_everybody_i
         }
     }
 }
+
+/// What is posted comes back with the disconnection: whoever posted it knows by then why.
+#[test]
+fn what_has_ended_is_told_before_it_is_disconnected_whatever_else_is_to_be_told() {
+    let mut first = world(Wire::InfiniBand, ACCEPTOR).added();
+    first.take(Turn::Want(ACCEPTOR, called(INITIATOR, 1)));
+    while let Some(turn) = first.reactions().first().filter(|turn| !matches!(turn, Turn::Expire(_))) {
+        first.take(*turn);
+    }
+    let side = &mut first.sides[ACCEPTOR];
+    let id = side.held[&called(INITIATOR, 1)].ids[0];
+    side.manager.desk.notices.push_back(Notice::Unknown { process: 5, listener: 0 });
+    side.manager.handle_event(id, Event::Disconnected, NOW);
+    let early = side.manager.poll_early_notice();
+    assert!(matches!(early, Some(Notice::Down { reason: Reason::Disconnected, .. })), "{early:?}");
+    assert_eq!(side.manager.poll_early_notice(), None);
+    assert!(matches!(side.manager.poll_action(), Some(Action::Disconnect { .. })));
+    let later = side.manager.poll_notice();
+    assert_eq!(later, Some(Notice::Unknown { process: 5, listener: 0 }), "it waits for the actions");
+}

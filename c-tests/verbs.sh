@@ -229,7 +229,7 @@ done
 # What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied.
 # With more ranks there are fewer buffers than those who want some; with less memory, what no message uses any more goes.
 for job in own:2:8192:"first 8380416" own:2:8192:"first 8388608 4" own:2:8192:"first 3000000 4" own:4:8192:"first 8388608 2" \
-    own:4:8192:alltoall own:4:8192:coll own:8:3072:"first 1400000" openib:2:8192:"first 8388608 2" openib:4:8192:coll; do
+    own:4:8192:alltoall own:4:8192:coll own:8:4608:"first 2200000" openib:2:8192:"first 8388608 2" openib:4:8192:coll; do
     IFS=: read -r wire ranks locked command <<<"$job"
     line="verbs over roce, wire $wire, $ranks ranks: $locked KiB may be locked: $command"
     wanted "$line" || continue

@@ -124,7 +124,14 @@ impl Pool {
         }
         let stride = stride(self.size);
         let had = at_most(count, |count| port.keep(count * stride));
-        let (count, slab) = had.inspect_err(|_| self.reserve.refused())?;
+        let (had, slab) = had.inspect_err(|_| {
+            self.reserve.refused();
+            port.want_room(stride);
+        })?;
+        if had < count {
+            port.is_short_of(count * stride);
+        }
+        let count = had;
         self.reserve = Reserve::default();
         for index in 0..count {
             self.free.push(self.places.len() as u32);
@@ -245,12 +252,22 @@ impl Shared {
 
     /// As many buffers more of these as others leave memory for; without it, those that there are go around.
     fn grow_by(&mut self, count: u32, port: &Port) {
-        let room = |is_owed| port.growth(is_owed) / stride(self.pool.size);
+        let stride = stride(self.pool.size);
+        let room = |bytes: usize| u32::try_from(bytes / stride).unwrap_or(u32::MAX);
+        let most = count.min(room(port.growth()));
+        let has_grown = most > 0 && self.grow(most, port).is_ok();
+        self.lender.may_grow(has_grown);
+        if has_grown {
+            return;
+        }
         // Who cannot send anything has a right to one, whatever is left to others.
-        let owed = room(true).min(self.lender.owed() as usize);
-        let count = count.min(u32::try_from(room(false).max(owed)).unwrap_or(u32::MAX));
-        if count == 0 || self.grow(count, port).is_err() {
-            self.lender.refuse();
+        let owed = self.lender.owed();
+        let left = owed.min(room(port.left()));
+        if left > 0 && self.grow(left, port).is_ok() {
+            self.lender.pay(left);
+        } else if owed > 0 && self.pool.reserve.asks() {
+            self.pool.reserve.refused();
+            port.want_room(stride);
         }
     }
 

@@ -176,17 +176,24 @@ impl<M> Cache<M> {
         entry.turn = Some(self.turn);
         self.idle.insert(self.turn, key);
         self.idle_bytes += bytes;
-        while self.idle.len() > self.bounds.count || self.idle_bytes > self.bounds.bytes {
-            self.evict();
-        }
+        while (self.idle.len() > self.bounds.count || self.idle_bytes > self.bounds.bytes)
+            && self.evict(|_| true).is_some()
+        {}
     }
 
-    /// Gives up what was used longest ago of what nobody holds; whether there was any.
-    pub(super) fn evict(&mut self) -> bool {
-        let Some((_, &key)) = self.idle.first_key_value() else { return false };
+    /// Bytes of what nobody holds.
+    pub(super) fn idle_bytes(&self) -> usize {
+        self.idle_bytes
+    }
+
+    /// Gives up what was used longest ago of what nobody holds and `may` go: its bytes, if there is any.
+    pub(super) fn evict(&mut self, may: impl Fn(&M) -> bool) -> Option<usize> {
+        let mut idle = self.idle.values().filter_map(|key| Some((*key, self.entries.get(key)?)));
+        let (key, (start, end)) =
+            idle.find(|(_, entry)| may(&entry.memory)).map(|(key, entry)| (key, entry.span))?;
         self.tally.evictions += 1;
         self.remove(key);
-        true
+        Some(end - start)
     }
 
     /// This memory is gone.

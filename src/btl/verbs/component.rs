@@ -13,7 +13,7 @@ use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
 use super::short::{self, Buffer, Message, Next};
-use super::state::{Delivered, State, Step};
+use super::state::{Delivered, SHORT_OF_BUFFERS, State, Step};
 use crate::btl::{
     Access, Atomic, Cookie, Declined, EndpointId, Fragment, Host, Left, Lent, Limits, Parameters, Peer,
     Registration, Seat, Sending, Transport, Upcalls, fail,
@@ -162,10 +162,11 @@ impl<const SECOND: bool> Module<SECOND> {
             }
             Step::Short(bytes, what) => self.tell_short(bytes, what, up),
             // It is asked for again before long.
-            Step::Room if self.registrations.make_room(&self.rail) => {}
-            Step::Room => {
+            Step::Room(bytes) if self.registrations.make_room(bytes, &self.rail) => {}
+            Step::Room(bytes) => {
+                self.rail.port.is_short_of(bytes);
                 if let Some(bytes) = self.rail.port.lack() {
-                    self.tell_short(bytes, "bytes for messages could not be registered", up);
+                    self.tell_short(bytes, SHORT_OF_BUFFERS, up);
                 }
             }
         }

@@ -25,6 +25,8 @@ struct Account {
     is_recalled: bool,
     /// It is in the line of those who get the next buffers.
     is_waiting: bool,
+    /// It has asked, and has had no credit since.
+    is_hungry: bool,
 }
 
 impl Account {
@@ -67,6 +69,10 @@ pub(super) struct Lender {
     fresh: Vec<usize>,
     /// There is no memory for more buffers.
     is_full: bool,
+    /// Buffers that were made for [someone hungry](Self::owed) although there was none.
+    extra: u32,
+    /// There may be someone hungry.
+    has_hungry: bool,
 }
 
 /// The first share of a peer.
@@ -79,6 +85,8 @@ impl Lender {
             most,
             fresh: Vec::new(),
             is_full: false,
+            extra: 0,
+            has_hungry: false,
             depth,
             capacity: 0,
             posted: 0,
@@ -103,22 +111,45 @@ impl Lender {
     /// There are so many more buffers, which are not posted yet.
     pub(super) fn enlarge(&mut self, count: u32) {
         self.capacity += count;
-        self.is_full = false;
     }
 
-    /// There should be more buffers, and there is no memory for any.
-    pub(super) fn refuse(&mut self) {
-        self.is_full = true;
+    /// There should be more buffers. Whether there is memory for any.
+    pub(super) fn may_grow(&mut self, is_possible: bool) {
+        self.is_full = !is_possible;
     }
 
     /// So many buffers are posted.
     pub(super) fn post(&mut self, count: u32) {
         self.posted += count;
+        if self.is_full && self.has_hungry {
+            self.feed();
+        }
         while self.posted > self.lent
             && let Some(account) = self.waiting.pop_front()
         {
             self.accounts[account].is_waiting = false;
             self.make_up(account);
+            self.fresh.push(account);
+        }
+    }
+
+    /// Where there are too few buffers, whoever cannot send anything gets one before others get more.
+    #[cold]
+    fn feed(&mut self) {
+        self.has_hungry = false;
+        for at in 0..self.waiting.len() {
+            let account = self.waiting[at];
+            let to = &mut self.accounts[account];
+            if !to.is_hungry || to.out() > 0 {
+                continue;
+            }
+            if self.posted <= self.lent {
+                self.has_hungry = true;
+                return;
+            }
+            to.is_hungry = false;
+            to.limit = to.limit.wrapping_add(1);
+            self.lent += 1;
             self.fresh.push(account);
         }
     }
@@ -189,9 +220,12 @@ impl Lender {
 
     /// A peer wants to send more than it can.
     pub(super) fn ask(&mut self, account: usize) {
-        let most = if self.open > 1 { (self.depth / 2).max(1) } else { self.depth };
+        let all = self.all();
+        let most = if self.open > 1 { (all / 2).max(1) } else { all };
         let Some(from) = self.accounts.get_mut(account).filter(|from| from.is_open) else { return };
         from.is_used = true;
+        from.is_hungry = from.out() == 0;
+        self.has_hungry |= from.is_hungry;
         from.share = (from.share * 2).clamp(1, most.max(1));
         self.make_up(account);
     }
@@ -203,6 +237,7 @@ impl Lender {
         let lacks = to.share.saturating_sub(to.out());
         let given = lacks.min(self.posted.saturating_sub(self.lent));
         to.limit = to.limit.wrapping_add(given);
+        to.is_hungry &= given == 0;
         self.lent += given;
         if given < lacks && !to.is_waiting {
             to.is_waiting = true;
@@ -227,9 +262,30 @@ impl Lender {
         Ok(())
     }
 
-    /// How many peers wait that have no credit at all.
+    /// Whether a peer waits that has no credit at all.
+    fn is_short(&self) -> bool {
+        self.waiting.iter().any(|account| self.accounts[*account].out() == 0)
+    }
+
+    /// Buffers that there are, or are going to be.
+    const fn all(&self) -> u32 {
+        if self.is_full { self.capacity } else { self.depth }
+    }
+
+    /// How many buffers there should be for those who want to send and cannot, though there is little memory: one for each peer
+    /// at most, in all.
     pub(super) fn owed(&self) -> u32 {
-        self.waiting.iter().filter(|account| self.accounts[**account].out() == 0).count() as u32
+        let is_hungry = |account: &&usize| {
+            let it = &self.accounts[**account];
+            it.is_hungry && it.out() == 0
+        };
+        let hungry = self.waiting.iter().filter(is_hungry).count() as u32;
+        hungry.min(self.open.saturating_sub(self.extra))
+    }
+
+    /// So many of them are made.
+    pub(super) fn pay(&mut self, count: u32) {
+        self.extra += count;
     }
 
     /// How many more buffers there should be.
@@ -237,7 +293,7 @@ impl Lender {
         if self.waiting.is_empty() {
             return 0;
         }
-        let most = if self.owed() > 0 { self.depth.max(self.open).min(self.most) } else { self.depth };
+        let most = if self.is_short() { self.depth.max(self.open).min(self.most) } else { self.depth };
         self.capacity.max(1).min(most.saturating_sub(self.capacity))
     }
 
@@ -246,8 +302,7 @@ impl Lender {
         if self.waiting.is_empty() || self.growth() > 0 && !self.is_full || self.posted > self.lent {
             return None;
         }
-        let all = if self.is_full { self.capacity } else { self.depth };
-        let part = (all / self.open.max(1)).max(1);
+        let part = (self.all() / self.open.max(1)).max(1);
         let is_owed = self.accounts.iter().any(|account| account.is_recalled);
         for greedy in [false, true] {
             for _ in 0..self.accounts.len() {
@@ -400,7 +455,7 @@ mod tests {
         let mut lender = Lender::with(64, 4);
         (0..3).for_each(|account| lender.open(account));
         assert_eq!((lender.lent, lender.growth() > 0, lender.recall()), (4, true, None));
-        lender.refuse();
+        lender.may_grow(false);
         lender.arrive(0, true).expect("it had a credit");
         let recalled: Vec<_> = std::iter::from_fn(|| lender.recall()).collect();
         assert_eq!(recalled, [Recall { account: 0, keep: 0 }], "nobody else has any");
@@ -408,7 +463,29 @@ mod tests {
         lender.check();
         assert_eq!([1, 2].map(|account| lender.accounts[account].out()), [2, 0], "in the order of asking");
         lender.enlarge(4);
+        lender.may_grow(true);
         assert_eq!((lender.growth(), lender.recall()), (8, None), "there can be more again");
+    }
+
+    #[test]
+    fn without_memory_whoever_asks_and_has_nothing_is_served_before_others_get_more() {
+        let mut lender = Lender::with(64, 4);
+        (0..3).for_each(|account| lender.open(account));
+        let out = |lender: &Lender| [0, 1, 2].map(|account| lender.accounts[account].out());
+        assert_eq!((out(&lender), lender.owed()), ([4, 0, 0], 0), "nobody has asked");
+        lender.may_grow(false);
+        lender.arrive(0, false).expect("it had four");
+        lender.make_up(0);
+        lender.ask(2);
+        assert_eq!(lender.owed(), 1, "it can send nothing");
+        lender.enlarge(1);
+        lender.pay(1);
+        lender.post(1);
+        lender.check();
+        assert_eq!((out(&lender), lender.next_fresh(), lender.owed()), ([3, 0, 1], Some(2), 0));
+        lender.ask(1);
+        (0..9).for_each(|_| lender.pay(1));
+        assert_eq!(lender.owed(), 0, "one for each peer, in all");
     }
 
     #[test]

@@ -70,8 +70,10 @@ pub(super) struct Port {
     kept: Mutex<Vec<Arc<Slab>>>,
     /// Bytes that could not be had for those, if that is to be told; [`TOLD`] when it has been.
     lack: AtomicUsize,
-    /// It has been lacking since that was last asked.
-    wants_room: AtomicBool,
+    /// Bytes that are wanted of what nobody uses.
+    wanted: AtomicUsize,
+    /// One of the two has changed.
+    is_short: AtomicBool,
     /// What it may have locked.
     lockable: Lockable,
 }
@@ -177,7 +179,8 @@ impl Port {
             cts,
             kept: Mutex::new(Vec::new()),
             lack: AtomicUsize::new(0),
-            wants_room: AtomicBool::new(false),
+            wanted: AtomicUsize::new(0),
+            is_short: AtomicBool::new(false),
             lockable,
             name,
             context,
@@ -254,22 +257,26 @@ impl Port {
         std::mem::take(&mut all)
     }
 
-    /// Whether there is room for the program's memory besides messages, if nobody's else were registered. A peer that may be openib
-    /// knows no other way than that this side says that there is none: there, whatever the kernel takes is registered.
-    pub(super) fn could_admit(&self, memory: Lent) -> bool {
-        let Pinned { own, .. } = self.pinned();
-        let own = Pinned { own, lent: 0 };
-        self.dialect == Dialect::Openib || self.lockable.admits(own, crate::verbs::pages(memory))
-    }
-
-    /// Whether there is now.
+    /// Whether there is room for the program's memory besides messages.
     pub(super) fn admits(&self, memory: Lent) -> bool {
-        self.dialect == Dialect::Openib || self.lockable.admits(self.pinned(), crate::verbs::pages(memory))
+        self.lockable.admits(self.pinned(), crate::verbs::pages(memory))
     }
 
-    /// By how many bytes buffers for what arrives may grow. `is_owed`: for a peer that cannot send anything, whatever is left.
-    pub(super) fn growth(&self, is_owed: bool) -> usize {
-        if is_owed { self.lockable.left(self.pinned()) } else { self.lockable.growth(self.pinned()) }
+    /// Whether there is if so many bytes of it go that nobody uses.
+    pub(super) fn could_admit(&self, memory: Lent, idle: usize) -> bool {
+        let Pinned { own, lent } = self.pinned();
+        let held = Pinned { own, lent: lent.saturating_sub(idle) };
+        self.lockable.admits(held, crate::verbs::pages(memory))
+    }
+
+    /// By how many bytes buffers for what arrives may grow.
+    pub(super) fn growth(&self) -> usize {
+        self.lockable.growth(self.pinned())
+    }
+
+    /// By how many for peers that cannot send anything otherwise.
+    pub(super) fn left(&self) -> usize {
+        self.lockable.left(self.pinned())
     }
 
     /// Bytes that the first buffers of a shared queue may have.
@@ -284,29 +291,42 @@ impl Port {
 
     /// Memory for messages, or for words of peers.
     pub(super) fn slab(&self, len: usize, access: Access) -> Result<Arc<Slab>> {
-        Slab::new(&self.pd, len, access).map(Arc::new).inspect_err(|_| self.is_short_of(len))
+        Slab::new(&self.pd, len, access).map(Arc::new).inspect_err(|_| self.want_room(len))
     }
 
     /// Buffers that stay until all queue pairs have gone.
     pub(super) fn keep(&self, len: usize) -> Result<Arc<Slab>> {
-        let slab = self.slab(len, Access::LOCAL_WRITE)?;
+        let slab = Slab::new(&self.pd, len, Access::LOCAL_WRITE).map(Arc::new)?;
         self.kept.lock().push(Arc::clone(&slab));
         Ok(slab)
     }
 
+    /// So many bytes could not be had for buffers, and fewer were: that is told once.
     #[cold]
-    fn is_short_of(&self, len: usize) {
+    pub(super) fn is_short_of(&self, len: usize) {
         let _ = self.lack.compare_exchange(0, len, Ordering::Relaxed, Ordering::Relaxed);
-        self.wants_room.store(true, Ordering::Relaxed);
+        self.is_short.store(true, Ordering::Relaxed);
+    }
+
+    /// So many could not, and none were.
+    #[cold]
+    pub(super) fn want_room(&self, len: usize) {
+        self.wanted.fetch_max(len, Ordering::Relaxed);
+        self.is_short.store(true, Ordering::Relaxed);
     }
 
     /// Whether memory for messages has been lacking since this was last asked.
     #[inline]
-    pub(super) fn wants_room(&self) -> bool {
-        self.wants_room.load(Ordering::Relaxed) && self.wants_room.swap(false, Ordering::Relaxed)
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed)
     }
 
-    /// So many bytes could not be had for buffers: told once.
+    /// So many bytes are wanted that nobody uses.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted.swap(0, Ordering::Relaxed)
+    }
+
+    /// So many could not be had, and that has not been told.
     pub(super) fn lack(&self) -> Option<usize> {
         let lack = self.lack.load(Ordering::Relaxed);
         if lack == 0 || lack == TOLD {

@@ -32,9 +32,9 @@ impl Lockable {
         self.0.saturating_sub(own.saturating_add(others))
     }
 
-    /// What nobody has.
+    /// What nobody has, and need not be left to what is sent from.
     pub(super) fn left(self, Pinned { own, lent }: Pinned) -> usize {
-        self.0.saturating_sub(own.saturating_add(lent))
+        self.0.saturating_sub(own.saturating_add(lent).saturating_add(self.0 / 8))
     }
 
     /// What the first buffers of a queue may have: there are several queues, and there will be peers.
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!([growth(0, 0), growth(2, 0), growth(2, 4), growth(3, 0)], [3 * MIB, MIB, MIB, 0]);
         assert_eq!([growth(2, 5), growth(9, 0), growth(0, 7)], [0, 0, 0]);
         let left = |own, lent| Lockable(8 * MIB).left(Pinned { own: own * MIB, lent: lent * MIB });
-        assert_eq!([left(2, 4), left(3, 6), Lockable(8 * MIB).first()], [2 * MIB, 0, MIB]);
+        assert_eq!([left(2, 4), left(3, 6), Lockable(8 * MIB).first()], [MIB, 0, MIB]);
         assert_eq!(Lockable(usize::MAX).growth(Pinned { own: usize::MAX, lent: usize::MAX }), 0);
     }
 }

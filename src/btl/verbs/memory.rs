@@ -102,6 +102,28 @@ impl Purpose {
     }
 }
 
+/// Whether there is another way than to register memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It can be copied instead: messages have their part of what may be locked.
+    Spared,
+    /// There is none, for windows: whatever the kernel takes is registered.
+    Absolute,
+}
+
+impl Need {
+    /// Of what a peer may use: windows are for everything, messages go one way.
+    pub(super) fn of(access: btl::Access) -> Self {
+        let is_message = access == btl::Access::READ || access == btl::Access::WRITE;
+        if is_message { Self::Spared } else { Self::Absolute }
+    }
+}
+
+/// Whether no transfer is under way that uses it.
+fn is_free(mr: &Arc<Mr>) -> bool {
+    Arc::strong_count(mr) == 1
+}
+
 /// Peers read what cannot be written.
 const READ_ONLY: Purpose = Purpose { access: Access::REMOTE_READ, rights: Rights::READ };
 
@@ -142,12 +164,13 @@ impl Registrations {
             self.part(table, rail);
             is_cached
         };
-        let made = self.pin(memory, purpose.access, rail).map(|mr| (mr, purpose.rights));
+        let need = Need::of(access);
+        let made = self.pin(memory, purpose.access, need, rail).map(|mr| (mr, purpose.rights));
         let (mr, rights) = match made {
             Ok(made) => made,
             // Memory that cannot be written is read all the same.
             Err(_) if access == btl::Access::READ => {
-                (self.pin(memory, READ_ONLY.access, rail).ok()?, READ_ONLY.rights)
+                (self.pin(memory, READ_ONLY.access, need, rail).ok()?, READ_ONLY.rights)
             }
             Err(_) => return None,
         };
@@ -173,7 +196,7 @@ impl Registrations {
     ///
     /// # Errors
     /// As [`Mr::register`].
-    pub(super) fn of(&self, local: Lent, is_read: bool, rail: &Rail) -> Result<Arc<Mr>> {
+    pub(super) fn of(&self, local: Lent, is_read: bool, need: Need, rail: &Rail) -> Result<Arc<Mr>> {
         let span = span(local);
         let purpose = Purpose::of_transfer(is_read, rail.port.is_iwarp());
         let (found, is_cached) = {
@@ -191,7 +214,7 @@ impl Registrations {
             return Ok(mr);
         }
         rail.counters.num_transfer_registrations.raise_by_one();
-        let mr = Arc::new(self.pin(local, purpose.access, rail)?);
+        let mr = Arc::new(self.pin(local, purpose.access, need, rail)?);
         if is_cached {
             let (mut table, key) = self.insert(span, purpose.rights, Arc::clone(&mr), true, rail);
             table.cache.release(key);
@@ -221,24 +244,27 @@ impl Registrations {
         (table, key)
     }
 
-    /// Ends what nobody uses; whether there was anything.
-    pub(super) fn make_room(&self, rail: &Rail) -> bool {
+    /// Ends what nobody uses, until it was so many bytes; whether there was anything.
+    pub(super) fn make_room(&self, bytes: usize, rail: &Rail) -> bool {
         let mut table = self.0.lock();
-        let mut has_given = false;
-        while table.cache.evict() {
-            has_given = true;
+        let mut given = 0;
+        while given < bytes
+            && let Some(more) = table.cache.evict(is_free)
+        {
+            given += more;
         }
         self.part(table, rail);
-        has_given
+        given > 0
     }
 
     /// Registers memory. Where there is no more room, what nobody uses goes.
-    fn pin(&self, memory: Lent, access: Access, rail: &Rail) -> Result<Mr> {
-        if !rail.port.could_admit(memory) {
+    fn pin(&self, memory: Lent, access: Access, need: Need, rail: &Rail) -> Result<Mr> {
+        let is_bound = need == Need::Spared;
+        if is_bound && !rail.port.could_admit(memory, self.0.lock().cache.idle_bytes()) {
             return Err(Error::OutOfResource);
         }
         loop {
-            let made = if rail.port.admits(memory) {
+            let made = if !is_bound || rail.port.admits(memory) {
                 Mr::register(&rail.port.pd, memory, access)
             } else {
                 Err(Error::OutOfResource)
@@ -246,7 +272,7 @@ impl Registrations {
             match made {
                 Err(Error::OutOfResource) => {
                     let mut table = self.0.lock();
-                    let has_given = table.cache.evict();
+                    let has_given = table.cache.evict(is_free).is_some();
                     self.part(table, rail);
                     if !has_given {
                         return Err(Error::OutOfResource);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::connection::Broken;
 use super::peer::Item;
 use super::signs::{Due, Patience, Places};
-use super::state::{Delivered, State, Step};
+use super::state::{Delivered, SHORT_OF_BUFFERS, State, Step};
 use crate::engine::cm::{Attempt, Reason};
 use crate::wire::verbs::Control;
 
@@ -126,12 +126,23 @@ impl State {
         if !self.stalled.is_empty() {
             self.look_for_words();
         }
-        if self.desk.port.wants_room() {
-            self.news.push_back(Step::Room);
+        if self.desk.port.is_short() {
+            self.make_room();
         }
         if self.is_seeing_off && !self.is_busy {
             self.let_go();
             self.is_seeing_off = self.is_anyone_leaving();
+        }
+    }
+
+    /// There was too little memory for messages.
+    #[cold]
+    fn make_room(&mut self) {
+        let wanted = self.desk.port.wanted();
+        if wanted > 0 {
+            self.news.push_back(Step::Room(wanted));
+        } else if let Some(bytes) = self.desk.port.lack() {
+            self.news.push_back(Step::Short(bytes, SHORT_OF_BUFFERS));
         }
     }
 

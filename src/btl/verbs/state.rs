@@ -25,6 +25,9 @@ use crate::link::{Clock, Copied};
 use crate::verbs::{Completion, Cq, Slab};
 use crate::wire::verbs::{Control, private::Refusal};
 
+/// What is said of bytes that could not be had for messages.
+pub(super) const SHORT_OF_BUFFERS: &str = "bytes for messages could not be registered";
+
 /// So many nanoseconds a peer is tried to be connected with for which there is no memory. It gives up itself when all its attempts
 /// have come to nothing, some time later, and does not know why.
 const BARREN: u64 = 20_000_000_000;
@@ -74,8 +77,8 @@ pub(super) enum Step {
     Stranger(u64),
     /// There was no memory for so many bytes that were to be registered; the words behind the number.
     Short(usize, &'static str),
-    /// There was none for messages: what nobody uses is to go.
-    Room,
+    /// There was none for so many that messages need: what nobody uses is to go.
+    Room(usize),
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.

@@ -1,8 +1,10 @@
 //! What the host does with memory that peers have registered: RDMA writes and reads, and atomic operations.
 
 use super::component::Module;
+use super::memory::Need;
 use super::peer::{Transfer, What};
 use crate::btl::{Access, Atomic, Atomics, Cookie, EndpointId, Lent, Registration, Sending};
+use crate::engine::cm;
 use crate::error::{Error, Result};
 use crate::verbs::Remote;
 
@@ -41,8 +43,9 @@ impl<const SECOND: bool> Module<SECOND> {
         cookie: Cookie,
     ) -> Result<Sending> {
         let (what, wanted) = if is_read { (What::Read, Access::READ) } else { (What::Write, Access::WRITE) };
+        let need = self.need(remote.0);
         let remote = find(remote, local.len(), wanted)?;
-        self.begin_transfer(to, (what, is_read), local, remote, cookie)
+        self.begin_transfer(to, (what, is_read, need), local, remote, cookie)
     }
 
     /// Begins an atomic operation.
@@ -56,20 +59,26 @@ impl<const SECOND: bool> Module<SECOND> {
         if self.rail.limits.atomics == Atomics::None {
             return Err(Error::Unsupported);
         }
+        let need = self.need(remote.0);
         let remote = find_word(remote, (result.as_ptr().addr(), result.len()))?;
-        self.begin_transfer(to, (What::Change(what), true), result, remote, cookie)
+        self.begin_transfer(to, (What::Change(what), true, need), result, remote, cookie)
+    }
+
+    /// Whether what is done with a peer's memory can be done another way. Of openib's, nothing is known but the key.
+    fn need(&self, peers: Registration) -> Need {
+        if self.rail.port.dialect == cm::Dialect::Openib { Need::Spared } else { Need::of(peers.access) }
     }
 
     /// `fills`: something arrives in the local memory.
     fn begin_transfer(
         &self,
         to: EndpointId,
-        (what, fills): (What, bool),
+        (what, fills, need): (What, bool, Need),
         local: Lent,
         remote: Remote,
         cookie: Cookie,
     ) -> Result<Sending> {
-        let registered = (!local.is_empty()).then(|| self.registrations.of(local, fills, &self.rail));
+        let registered = (!local.is_empty()).then(|| self.registrations.of(local, fills, need, &self.rail));
         let memory = registered.transpose().map_err(|error| match error {
             Error::OutOfResource => self.rail.state.with(|state| state.refuse(to, local.len())),
             other => other,

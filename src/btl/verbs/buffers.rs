@@ -104,10 +104,21 @@ impl Pool {
         if let Some(at) = self.free.pop() {
             return Some(at);
         }
-        let wanted = if self.places.is_empty() { self.limits.first } else { self.limits.more };
-        let room = self.limits.most.min(AT as usize).saturating_sub(self.places.len());
-        self.enlarge(wanted.min(room), port).ok()?;
+        self.make(port).ok()?;
         self.free.pop()
+    }
+
+    /// Makes the first buffers, or more of them where others leave memory for that.
+    #[cold]
+    fn make(&mut self, port: &Port) -> Result<usize> {
+        let stride = stride(self.size);
+        let wanted = if self.places.is_empty() {
+            self.limits.first.min((port.first() / stride).max(1))
+        } else {
+            self.limits.more.min(port.left() / stride)
+        };
+        let room = self.limits.most.min(AT as usize).saturating_sub(self.places.len());
+        self.enlarge(wanted.min(room), port)
     }
 
     /// Makes so many buffers more, or as many as there is memory for, halved until there is; how many.
@@ -161,7 +172,7 @@ impl Pool {
     /// When there is none for a single buffer.
     pub(super) fn insist(&mut self, port: &Port) -> Result<()> {
         self.reserve.left = 0;
-        self.enlarge(self.limits.first, port).map(|_| ())
+        self.make(port).map(|_| ())
     }
 
     /// A buffer is free again.

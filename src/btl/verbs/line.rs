@@ -279,7 +279,7 @@ impl Port {
         self.lockable.left(self.pinned())
     }
 
-    /// Bytes that the first buffers of a shared queue may have.
+    /// Bytes that the first buffers of a queue may have.
     pub(super) fn first(&self) -> usize {
         self.lockable.first()
     }

@@ -37,7 +37,7 @@ impl Lockable {
         self.0.saturating_sub(own.saturating_add(lent).saturating_add(self.0 / 8))
     }
 
-    /// What the first buffers of a queue may have: there are several queues, and there will be peers.
+    /// What the first buffers of a queue may have, for either direction: there are several queues, and there will be peers.
     pub(super) const fn first(self) -> usize {
         self.0 / 8
     }

@@ -118,6 +118,10 @@ impl Pool {
             self.limits.more.min(port.left() / stride)
         };
         let room = self.limits.most.min(AT as usize).saturating_sub(self.places.len());
+        if wanted == 0 && room > 0 && self.reserve.asks() {
+            self.reserve.refused();
+            port.want_room(stride);
+        }
         self.enlarge(wanted.min(room), port)
     }
 
@@ -238,15 +242,15 @@ impl Shared {
         }
         let most = u32::try_from(port.first() / stride(self.pool.size)).unwrap_or(u32::MAX);
         self.pool.reserve.left = 0;
-        self.grow(self.initial.min(most).max(1), port)
+        self.grow(self.initial.min(most).max(1), port).map(|_| ())
     }
 
-    fn grow(&mut self, count: u32, port: &Port) -> Result<()> {
-        let made = self.pool.enlarge(count as usize, port)?;
-        self.lender.enlarge(made as u32);
+    fn grow(&mut self, count: u32, port: &Port) -> Result<u32> {
+        let made = self.pool.enlarge(count as usize, port)? as u32;
+        self.lender.enlarge(made);
         self.free.append(&mut self.pool.free);
         self.post();
-        Ok(())
+        Ok(made)
     }
 
     /// A buffer is not needed any more.
@@ -274,8 +278,10 @@ impl Shared {
         // Who cannot send anything has a right to one, whatever is left to others.
         let owed = self.lender.owed();
         let left = owed.min(room(port.left()));
-        if left > 0 && self.grow(left, port).is_ok() {
-            self.lender.pay(left);
+        if left > 0 {
+            if let Ok(made) = self.grow(left, port) {
+                self.lender.pay(made);
+            }
         } else if owed > 0 && self.pool.reserve.asks() {
             self.pool.reserve.refused();
             port.want_room(stride);

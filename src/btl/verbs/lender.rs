@@ -137,10 +137,12 @@ impl Lender {
     #[cold]
     fn feed(&mut self) {
         self.has_hungry = false;
-        for at in 0..self.waiting.len() {
+        let mut at = 0;
+        for _ in 0..self.waiting.len() {
             let account = self.waiting[at];
             let to = &mut self.accounts[account];
             if !to.is_hungry || to.out() > 0 {
+                at += 1;
                 continue;
             }
             if self.posted <= self.lent {
@@ -148,9 +150,13 @@ impl Lender {
                 return;
             }
             to.is_hungry = false;
+            to.is_used = true;
             to.limit = to.limit.wrapping_add(1);
             self.lent += 1;
             self.fresh.push(account);
+            // Behind those who have not had any.
+            self.waiting.remove(at);
+            self.waiting.push_back(account);
         }
     }
 
@@ -486,6 +492,24 @@ mod tests {
         lender.ask(1);
         (0..9).for_each(|_| lender.pay(1));
         assert_eq!(lender.owed(), 0, "one for each peer, in all");
+    }
+
+    #[test]
+    fn without_memory_those_who_have_nothing_are_served_in_turn() {
+        let mut lender = Lender::with(64, 1);
+        (0..3).for_each(|account| lender.open(account));
+        lender.may_grow(false);
+        let mut served = Vec::new();
+        for _ in 0..7 {
+            let account =
+                (0..3).find(|account| lender.accounts[*account].out() == 1).expect("it has the credit");
+            served.push(account);
+            (0..3).filter(|other| *other != account).for_each(|other| lender.ask(other));
+            lender.arrive(account, true).expect("it had a credit");
+            lender.post(1);
+            lender.check();
+        }
+        assert_eq!(served, [0, 0, 1, 2, 0, 1, 2]);
     }
 
     #[test]

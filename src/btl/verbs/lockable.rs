@@ -28,13 +28,18 @@ impl Lockable {
     /// By how much buffers for what arrives may grow beyond what there has to be: those that are sent from are made later, and
     /// half is the program's, whether it has it now or not.
     pub(super) fn growth(self, Pinned { own, lent }: Pinned) -> usize {
-        let others = lent.max(self.0 / 2).saturating_add(self.0 / 8);
+        let others = lent.max(self.0 / 2).saturating_add(self.sends());
         self.0.saturating_sub(own.saturating_add(others))
     }
 
     /// What nobody has, and need not be left to what is sent from.
     pub(super) fn left(self, Pinned { own, lent }: Pinned) -> usize {
-        self.0.saturating_sub(own.saturating_add(lent).saturating_add(self.0 / 8))
+        self.0.saturating_sub(own.saturating_add(lent).saturating_add(self.sends()))
+    }
+
+    /// What is left to buffers that are sent from, and to peers that there will be.
+    fn sends(self) -> usize {
+        (self.0 / 8).min(MESSAGES / 8)
     }
 
     /// What the first buffers of a queue may have, for either direction: there are several queues, and there will be peers.

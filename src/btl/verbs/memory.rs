@@ -23,6 +23,7 @@ use super::cache::{Bounds, Cache, Key, Rights, Span};
 use super::component::Rail;
 use super::counters::Counters;
 use crate::btl::{self, Lent, Registration};
+use crate::engine::cm::Dialect;
 use crate::error::{Error, Result};
 use crate::sync::unmapped::{self, News, Reader};
 use crate::verbs::{Access, Mr};
@@ -112,10 +113,11 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Of what a peer may use: windows are for everything, messages go one way.
-    pub(super) fn of(access: btl::Access) -> Self {
+    /// Of what a peer may use: windows are for everything, messages go one way. Of openib's memory nothing is known but the key, and
+    /// openib itself knows of no memory that has none.
+    pub(super) fn of(access: btl::Access, dialect: Dialect) -> Self {
         let is_message = access == btl::Access::READ || access == btl::Access::WRITE;
-        if is_message { Self::Spared } else { Self::Absolute }
+        if is_message && dialect == Dialect::Own { Self::Spared } else { Self::Absolute }
     }
 }
 
@@ -164,7 +166,7 @@ impl Registrations {
             self.part(table, rail);
             is_cached
         };
-        let need = Need::of(access);
+        let need = Need::of(access, rail.port.dialect);
         let made = self.pin(memory, purpose.access, need, rail).map(|mr| (mr, purpose.rights));
         let (mr, rights) = match made {
             Ok(made) => made,

@@ -141,7 +141,8 @@ impl State {
         let wanted = self.desk.port.wanted();
         if wanted > 0 {
             self.news.push_back(Step::Room(wanted));
-        } else if let Some(bytes) = self.desk.port.lack() {
+        }
+        if let Some(bytes) = self.desk.port.lack() {
             self.news.push_back(Step::Short(bytes, SHORT_OF_BUFFERS));
         }
     }

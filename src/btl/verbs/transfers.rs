@@ -4,7 +4,6 @@ use super::component::Module;
 use super::memory::Need;
 use super::peer::{Transfer, What};
 use crate::btl::{Access, Atomic, Atomics, Cookie, EndpointId, Lent, Registration, Sending};
-use crate::engine::cm;
 use crate::error::{Error, Result};
 use crate::verbs::Remote;
 
@@ -64,9 +63,9 @@ impl<const SECOND: bool> Module<SECOND> {
         self.begin_transfer(to, (What::Change(what), true, need), result, remote, cookie)
     }
 
-    /// Whether what is done with a peer's memory can be done another way. Of openib's, nothing is known but the key.
+    /// Whether what is done with a peer's memory can be done another way.
     fn need(&self, peers: Registration) -> Need {
-        if self.rail.port.dialect == cm::Dialect::Openib { Need::Spared } else { Need::of(peers.access) }
+        Need::of(peers.access, self.rail.port.dialect)
     }
 
     /// `fills`: something arrives in the local memory.
@@ -80,6 +79,8 @@ impl<const SECOND: bool> Module<SECOND> {
     ) -> Result<Sending> {
         let registered = (!local.is_empty()).then(|| self.registrations.of(local, fills, need, &self.rail));
         let memory = registered.transpose().map_err(|error| match error {
+            // The host does it another way, after a few tries.
+            Error::OutOfResource if need == Need::Spared => error,
             Error::OutOfResource => self.rail.state.with(|state| state.refuse(to, local.len())),
             other => other,
         })?;

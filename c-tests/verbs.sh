@@ -226,7 +226,13 @@ for wire in own openib; do
         says 'btl_verbs: rank (1 of job [0-9]+ is lost: there is no memory that can be registered|0 of job [0-9]+ is lost: the peer has ended)'
     check "$line" $?
 done
-# What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied.
+# may_lock KIB: what follows is started with so little memory that may be locked.
+may_lock() {
+    unlimited=(${there[@]+"${there[@]}"})
+    there+=(setpriv --bounding-set=-ipc_lock prlimit "--memlock=$(($1 << 10)):$(($1 << 10))")
+}
+# What an ordinary user may lock, by default: messages are as long as all of it, and the first that are sent. They are copied, and
+# nothing is refused of which the user would be told.
 # With more ranks there are fewer buffers than those who want some; with less memory, what no message uses any more goes.
 for job in own:2:8192:"first 8380416" own:2:8192:"first 8388608 4" own:2:8192:"first 3000000 4" own:4:8192:"first 8388608 2" \
     own:4:8192:alltoall own:4:8192:coll own:8:4608:"first 2200000" openib:2:8192:"first 8388608 2" openib:4:8192:coll; do
@@ -234,11 +240,20 @@ for job in own:2:8192:"first 8380416" own:2:8192:"first 8388608 4" own:2:8192:"f
     line="verbs over roce, wire $wire, $ranks ranks: $locked KiB may be locked: $command"
     wanted "$line" || continue
     over roce
-    unlimited=(${there[@]+"${there[@]}"})
-    there+=(setpriv --bounding-set=-ipc_lock prlimit "--memlock=$((locked << 10)):$((locked << 10))")
+    may_lock "$locked"
     mpi_job "$line" "$ranks" "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_wire "$wire"
     there=(${unlimited[@]+"${unlimited[@]}"})
+    [ "$wire" = openib ] || { ! says 'could not be registered'; check "$line: nothing is said" $?; }
 done
+# A window that stays leaves no room for a message's memory: each is copied, for however long.
+line="verbs over roce, 2 ranks: a window has what may be locked, and messages are copied for longer than a peer has to answer"
+if wanted "$line"; then
+    over roce
+    may_lock 8192
+    mpi_job "$line" 2 "held 4718592 2621440 4" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca osc rdma \
+        --mca btl_verbs_peer_timeout 1000
+    there=(${unlimited[@]+"${unlimited[@]}"})
+fi
 # A device that takes nothing more, and says that it is for want of memory, might again.
 line="verbs over roce, 2 ranks: a device that takes no message any more ends the job, and says so"
 if wanted "$line"; then

@@ -141,7 +141,7 @@ impl Pool {
         let had = at_most(count, |count| port.keep(count * stride));
         let (had, slab) = had.inspect_err(|_| {
             self.reserve.refused();
-            port.want_room(stride);
+            port.was_refused(stride);
         })?;
         if had < count {
             port.is_short_of(count * stride);

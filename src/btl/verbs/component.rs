@@ -162,11 +162,13 @@ impl<const SECOND: bool> Module<SECOND> {
             }
             Step::Short(bytes, what) => self.tell_short(bytes, what, up),
             // It is asked for again before long.
-            Step::Room(bytes) if self.registrations.make_room(bytes, &self.rail) => {}
-            Step::Room(bytes) => {
-                self.rail.port.is_short_of(bytes);
-                if let Some(bytes) = self.rail.port.lack() {
-                    self.tell_short(bytes, SHORT_OF_BUFFERS, up);
+            Step::Room { wanted, refused } => {
+                let has_made_room = self.registrations.make_room(wanted, &self.rail);
+                if !has_made_room && refused > 0 {
+                    self.rail.port.is_short_of(refused);
+                    if let Some(bytes) = self.rail.port.lack() {
+                        self.tell_short(bytes, SHORT_OF_BUFFERS, up);
+                    }
                 }
             }
         }

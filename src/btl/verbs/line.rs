@@ -72,7 +72,9 @@ pub(super) struct Port {
     lack: AtomicUsize,
     /// Bytes that are wanted of what nobody uses.
     wanted: AtomicUsize,
-    /// One of the two has changed.
+    /// Of those, bytes that were asked for and refused.
+    refused: AtomicUsize,
+    /// One of the three has changed.
     is_short: AtomicBool,
     /// What it may have locked.
     lockable: Lockable,
@@ -180,6 +182,7 @@ impl Port {
             kept: Mutex::new(Vec::new()),
             lack: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
             is_short: AtomicBool::new(false),
             lockable,
             name,
@@ -291,7 +294,7 @@ impl Port {
 
     /// Memory for messages, or for words of peers.
     pub(super) fn slab(&self, len: usize, access: Access) -> Result<Arc<Slab>> {
-        Slab::new(&self.pd, len, access).map(Arc::new).inspect_err(|_| self.want_room(len))
+        Slab::new(&self.pd, len, access).map(Arc::new).inspect_err(|_| self.was_refused(len))
     }
 
     /// Buffers that stay until all queue pairs have gone.
@@ -308,7 +311,14 @@ impl Port {
         self.is_short.store(true, Ordering::Relaxed);
     }
 
-    /// So many could not, and none were.
+    /// So many could not, and none were: that is told where nothing can be done about it.
+    #[cold]
+    pub(super) fn was_refused(&self, len: usize) {
+        self.refused.fetch_max(len, Ordering::Relaxed);
+        self.want_room(len);
+    }
+
+    /// So many are not left to messages while the program's memory is registered, whether it is used or not.
     #[cold]
     pub(super) fn want_room(&self, len: usize) {
         self.wanted.fetch_max(len, Ordering::Relaxed);
@@ -321,9 +331,9 @@ impl Port {
         self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed)
     }
 
-    /// So many bytes are wanted that nobody uses.
-    pub(super) fn wanted(&self) -> usize {
-        self.wanted.swap(0, Ordering::Relaxed)
+    /// So many bytes are wanted that nobody uses, and so many of them were refused.
+    pub(super) fn wanted(&self) -> (usize, usize) {
+        (self.wanted.swap(0, Ordering::Relaxed), self.refused.swap(0, Ordering::Relaxed))
     }
 
     /// So many could not be had, and that has not been told.

@@ -138,9 +138,9 @@ impl State {
     /// There was too little memory for messages.
     #[cold]
     fn make_room(&mut self) {
-        let wanted = self.desk.port.wanted();
+        let (wanted, refused) = self.desk.port.wanted();
         if wanted > 0 {
-            self.news.push_back(Step::Room(wanted));
+            self.news.push_back(Step::Room { wanted, refused });
         }
         if let Some(bytes) = self.desk.port.lack() {
             self.news.push_back(Step::Short(bytes, SHORT_OF_BUFFERS));

@@ -77,8 +77,11 @@ pub(super) enum Step {
     Stranger(u64),
     /// There was no memory for so many bytes that were to be registered; the words behind the number.
     Short(usize, &'static str),
-    /// There was none for so many that messages need: what nobody uses is to go.
-    Room(usize),
+    /// There was none for so many that messages need: what nobody uses is to go. `refused`: bytes that were asked for in vain.
+    Room {
+        wanted: usize,
+        refused: usize,
+    },
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 
 use super::stream::{Long, Stream};
 use crate::link::{Lent, stream};
-use crate::shm::{Arrival, Bell, Corrupt, CrossMemory, LONGEST, NONCE, Next, Receiver, Sender, Shared};
+use crate::shm::{
+    Arrival, Bell, Corrupt, CrossMemory, ENTRIES, LONGEST, NONCE, Next, Receiver, Sender, Shared,
+};
 use crate::wire::gni::stream::{GREETING, TOKEN};
 
 /// Longest message that always goes in one entry, by rings. Where it goes by a stream, a question and an answer take longer than
@@ -21,6 +23,8 @@ const _: () = assert!(LONG + 64 <= LONGEST && AHEAD >= LONG);
 /// Bytes of a piece of a long message, where it goes by rings, and by a stream.
 const PIECE: usize = 16 << 10;
 const FAR_PIECE: usize = 256 << 10;
+/// Entries that the kernel holds of a stream that is not read, at most: 16 MiB of the shortest.
+const FAR_ENTRIES: usize = 1 << 20;
 
 /// One side of a connection.
 pub struct Mailbox {
@@ -271,6 +275,14 @@ impl Mailbox {
     /// Entries that have come.
     pub fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Entries that a peer may have written that have not been read, at most.
+    pub const fn most_unread(&self) -> usize {
+        match &self.side {
+            Side::Near(_) => ENTRIES,
+            Side::Far(_) => FAR_ENTRIES,
+        }
     }
 
     /// Whether the peer has found what is written to it, so that it can be read after our end. A stream says nothing of

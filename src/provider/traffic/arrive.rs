@@ -397,13 +397,19 @@ impl Context {
 }
 
 impl Traffic {
-    /// Everything that a peer had written is read, though nobody may have asked for it.
+    /// Everything that a peer had written is read, though nobody may have asked for it. What it writes meanwhile is not waited for:
+    /// it might never end.
     pub(super) fn read_all(&mut self, slot: u32, peer: u32) -> Outcome<()> {
         let context = self.context(slot)?;
+        let mailbox = context.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
+        let mut left = mailbox.map_or(0, Mailbox::most_unread);
         context.is_last = true;
-        while let Ok((count, Left::Something)) = context.read(peer)
+        while left > 0
+            && let Ok((count, Left::Something)) = context.read(peer)
             && count != 0
-        {}
+        {
+            left = left.saturating_sub(count);
+        }
         context.is_last = false;
         Ok(())
     }

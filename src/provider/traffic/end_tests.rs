@@ -1,6 +1,10 @@
 //! What becomes of receives when the peer that they name is gone.
 
-use super::tests::{Side, pair, stir};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::tests::{Side, emitted, pair, stir};
+use crate::shm::ENTRIES;
+use crate::wire::gni::mailbox::{Entry, Label};
 
 #[test]
 fn a_receive_from_who_is_gone_ends_as_one_that_was_posted_before() {
@@ -61,4 +65,26 @@ fn so_does_one_from_who_was_heard_and_never_spoken_to() {
     one.receive_of(0, &mut never, 4);
     let failed = one.ended(&one.receive).1;
     assert_eq!(failed.iter().map(|failed| failed.code).collect::<Vec<_>>(), [libc::ECONNRESET]);
+}
+
+#[test]
+fn what_a_peer_writes_while_it_is_given_up_is_not_waited_for() {
+    let [one, two] = pair();
+    let (kind, head) = emitted(&Entry::Eager { label: Label { tag: Some(5), data: None }, send: None });
+    while one.say(kind, &head) == 1 {}
+    let (before, is_over) = (two.heard(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                written += one.say(kind, &head);
+            }
+            written
+        });
+        two.with(|traffic| traffic.read_all(two.slot, 0)).expect("read");
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().expect("no panic");
+    });
+    let heard = two.heard() - before;
+    assert!(heard > 0 && heard <= (ENTRIES + 64) as u64, "{heard} entries");
 }

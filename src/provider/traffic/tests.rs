@@ -199,6 +199,14 @@ impl Side {
         })
     }
 
+    /// Entries that have come of the peer.
+    pub(super) fn heard(&self) -> u64 {
+        self.with(|traffic| {
+            let context = traffic.context(self.slot).expect("open");
+            context.peers[0].mailbox.as_ref().expect("connected").received()
+        })
+    }
+
     pub(super) fn malformed(&self) -> u64 {
         self.with(|traffic| traffic.counters.malformed)
     }
@@ -485,7 +493,7 @@ fn a_full_queue_stops_no_operation_of_its_own_side() {
     }
 }
 
-fn emitted(entry: &Entry) -> (u8, Vec<u8>) {
+pub(super) fn emitted(entry: &Entry) -> (u8, Vec<u8>) {
     let mut bytes = [0; HEAD];
     let (kind, length) = entry.emit(&mut bytes);
     (kind, bytes[..length].to_vec())

@@ -43,6 +43,8 @@ const FOUND: u64 = 2;
 pub(super) const CAPACITY: usize = STRIDE - CONTROL;
 /// Entries begin at multiples of this.
 pub const ALIGN: usize = 32;
+/// Entries that a ring holds at most.
+pub const ENTRIES: usize = CAPACITY / ALIGN;
 /// Bytes that go from one processor to another at once.
 const LINE: usize = 64;
 /// Pieces up to here are copied without a call.

@@ -214,6 +214,8 @@ pub(super) struct Shared {
     depth: u32,
     /// Where nothing is lent: there have been few.
     is_short: bool,
+    /// Since when the device has taken none at all.
+    stuck: Option<u64>,
 }
 
 impl Shared {
@@ -229,6 +231,7 @@ impl Shared {
             initial,
             depth,
             is_short: false,
+            stuck: None,
         }
     }
 
@@ -344,6 +347,16 @@ impl Shared {
         if count > 0 {
             self.lender.post(count);
         }
+    }
+
+    /// For how long none has been posted, though there are some: the device takes none, and nobody hears from any peer.
+    pub(super) fn stuck_for(&mut self, now: u64) -> u64 {
+        let is_stuck = |shared: &Self| shared.lender.posted() == 0 && !shared.free.is_empty();
+        if is_stuck(self) {
+            self.post();
+        }
+        self.stuck = is_stuck(self).then(|| self.stuck.unwrap_or(now));
+        self.stuck.map_or(0, |since| now - since)
     }
 
     /// Makes more buffers where they do not suffice.

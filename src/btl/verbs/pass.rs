@@ -281,6 +281,7 @@ impl State {
         if let Some(patience) = self.patience {
             self.look_for_signs(now, patience);
             self.look_for_memory(now, patience);
+            self.look_for_buffers(now, patience);
         }
     }
 
@@ -328,5 +329,15 @@ impl State {
             }
         }
         starved.into_iter().for_each(|place| self.break_off(place, Broken::Memory));
+    }
+
+    /// Gives all up where the device has taken no buffer of a shared queue for that long: nothing that they send arrives, and they
+    /// are answered for all that.
+    fn look_for_buffers(&mut self, now: u64, patience: u64) {
+        let stuck = self.desk.shared.iter_mut().flatten().map(|shared| shared.stuck_for(now)).max();
+        if stuck.is_some_and(|stuck| stuck > patience) {
+            let all: Vec<_> = self.peers.connections().map(|(place, _)| place as u32).collect();
+            all.into_iter().for_each(|place| self.break_off(place, Broken::Post));
+        }
     }
 }

@@ -574,6 +574,15 @@ for kind in roce iwarp; do
     done
 done
 
+# Who is stopped while others connect, and are to be connected with it, holds up nobody, and has everything afterwards.
+for kind in roce iwarp; do
+    line="verbs over $kind, 3 ranks, one is stopped: the others connect and talk, and it has all when it goes on"
+    wanted "$line" || continue
+    over "$kind"
+    rm -f "$work/to-be-stopped"
+    mpi_job "$line" 3 "stopped $root/$work/to-be-stopped" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}"
+done
+
 # Over iWARP what is sent has gone, whoever takes it: that says nothing of the peer. A file of ours takes the network away.
 for kind in roce iwarp; do
     line="verbs over $kind, a network that goes: who sends and waits for nothing hears of it"

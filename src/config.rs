@@ -117,7 +117,7 @@ pub struct Usnic {
     pub reassembly_per_peer: usize,
     /// The same for all peers together.
     pub reassembly_total: usize,
-    /// The keyed tag covers the payload too, not only the header. Both sides must agree.
+    /// Payload is encrypted, and every packet authenticated as a whole. Both sides must agree.
     pub protect_payload: bool,
 }
 

@@ -10,7 +10,7 @@
 //! * [`link`]: datagram links: kernel UDP, libfabric; the sockets of agents.
 //! * [`shm`]: memory that processes of a node share, and what they write to each other there.
 //! * [`verbs`]: owned Rust objects over libibverbs and librdmacm, found at run time.
-//! * [`gni`]: the software Aries of a node: mailboxes and datagrams of the provider. No unsafe code.
+//! * [`gni`]: the software Aries: mailboxes and datagrams of the provider, within a node and between nodes. No unsafe code.
 //! * [`btl`]: byte transports: what one is, the usnic BTL with the agent of a node, the smcuda BTL. No unsafe
 //!   code.
 //! * [`cuda`]: owned Rust objects over the CUDA driver, where the program has loaded it.

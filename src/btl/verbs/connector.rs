@@ -137,7 +137,7 @@ impl Connector {
     }
 
     /// Waits until it has ended, which it was [ordered](crate::engine::cm::Order::Finalize) to. That takes as long as its
-    /// calls of librdmacm do, of which none waits for a peer.
+    /// calls of librdmacm do: none waits for a peer, but that of siw that connects.
     pub(super) fn join(&self) {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();

@@ -345,6 +345,10 @@ counted() {
 refused=$(printf 'ibv_reg_mr:%s:12@1,' 6 7 8 9 10 11 12 13 14)
 counted "memory that was refused is asked for again before a peer is given up for it" roce "seldom 10 3000 begun" \
     'all[rank, "num_recvs"] > 200' --mca btl_verbs_free_list_num 1 --mca btl_verbs_peer_timeout 2000 -x "HAWSER_VERBS_FAULTS=${refused%,}"
+# 1 MiB less what is sent ahead, in parts of 128 KiB.
+counted "what is put goes in parts that are as long as openib's parameter says" roce "pinned same 3" \
+    'all[0, "num_puts"] + all[1, "num_puts"] == 3 * 8' --mca btl_verbs_flags send,put --mca btl_openib_rdma_pipeline_frag_size 131072
+counted "what is put goes in one part otherwise" roce "pinned same 3" 'all[0, "num_puts"] + all[1, "num_puts"] == 3' --mca btl_verbs_flags send,put
 for kind in roce iwarp; do
     counted "a buffer is registered once" $kind "pinned same 200" "registrations == 1 && hits >= 199 && misses == 1"
     for way in unmap over move empty segment thread; do

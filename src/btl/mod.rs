@@ -251,6 +251,8 @@ pub struct Limits {
     pub max_send: usize,
     /// The same of data on a device, for hosts that tell; 0: as `max_send`.
     pub max_send_device: usize,
+    /// How a long message goes that its receiver does not read.
+    pub pipeline: Pipeline,
     /// Data up to this length is copied, so that the sender need not wait for the receiver.
     pub copy: usize,
     /// Transports of lower value are not used beside this one.
@@ -263,6 +265,22 @@ pub struct Limits {
     pub flags: u32,
     /// Whether there are atomic operations, and which others they are atomic for.
     pub atomics: Atomics,
+}
+
+/// How a long message goes in parts, each of which its sender puts.
+#[derive(Clone, Copy, Debug)]
+pub struct Pipeline {
+    /// Data that is sent ahead of the parts; `None`: as much as is sent at once.
+    pub sent: Option<usize>,
+    /// Longest part.
+    pub part: usize,
+    /// Longest message that is read in one piece even where memory does not stay registered after it.
+    pub least: usize,
+}
+
+impl Pipeline {
+    /// One part, of all that is not sent at once.
+    pub const WHOLE: Self = Self { sent: None, part: usize::MAX, least: 0 };
 }
 
 /// Why there is no module.

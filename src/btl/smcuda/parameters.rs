@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Text};
+use crate::btl::{Atomics, Host, Kind, Limits, Number, Parameters, Pipeline, Text};
 use crate::cuda::share::{self, Bounds};
 use crate::shm::LONGEST;
 
@@ -87,6 +87,7 @@ pub(super) fn limits(host: &impl Host) -> Result<Limits, String> {
         rndv_eager: range(c"rndv_eager_limit", 0, longest)?,
         max_send: range(c"max_send_size", 1024, longest)?,
         max_send_device: device_fragment()?,
+        pipeline: Pipeline::WHOLE,
         // The ring is where data is copied to: a block in between would be a copy more.
         copy: 0,
         exclusivity: if exclusivity == 0 && host.is_asked_for() { ABOVE } else { exclusivity },

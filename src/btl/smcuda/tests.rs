@@ -9,7 +9,7 @@ use super::component::Smcuda;
 use super::parameters::TRANSFERS;
 use super::record::{Place, Record};
 use crate::btl::{
-    Access, Atomics, Cookie, EndpointId, Fragment, Host, Lent, Limits, Sending, Transport, Upcalls,
+    Access, Atomics, Cookie, EndpointId, Fragment, Host, Lent, Limits, Pipeline, Sending, Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 use crate::shm::{Door, NONCE};
@@ -112,6 +112,7 @@ pub(super) fn life_of(name: u64, door: &Arc<Door>) -> Smcuda {
         rndv_eager: 4096,
         max_send: 32768,
         max_send_device: 0,
+        pipeline: Pipeline::WHOLE,
         copy: 0,
         exclusivity: 0,
         latency: 1,

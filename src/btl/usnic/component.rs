@@ -14,7 +14,7 @@ use super::{
 };
 use crate::btl::{
     self, Access, Atomics, Cookie, Declined, EndpointId, Fragment, Host, Left, Lent, Limits, Parameters,
-    Peer, Registration, Seat, Sending, Transport, Upcalls,
+    Peer, Pipeline, Registration, Seat, Sending, Transport, Upcalls,
 };
 use crate::config;
 use crate::error::Result;
@@ -117,6 +117,7 @@ fn limits(config: &config::Btl, speed: u32, rails: usize, is_far: bool) -> Limit
         rndv_eager: config.rndv_eager_limit,
         max_send: config.table.max_send_size.unwrap_or(eager),
         max_send_device: 0,
+        pipeline: Pipeline::WHOLE,
         copy: config.copy_limit,
         exclusivity: config.table.exclusivity,
         latency: config.table.latency.saturating_add(u32::from(is_far)),

@@ -8,7 +8,7 @@ use super::cache::Bounds;
 use super::choice::Lists;
 use super::given::{Given, Refused};
 use super::queues::Queues;
-use crate::btl::{Atomics, Host, Kind, Left, Limits, Number, Parameters, Text};
+use crate::btl::{Atomics, Host, Kind, Left, Limits, Number, Parameters, Pipeline, Text};
 use crate::engine::cm::Dialect;
 
 const fn number(name: &'static CStr, default: c_int, level: c_int, help: &'static CStr) -> Number {
@@ -24,7 +24,7 @@ const fn truth(name: &'static CStr, default: bool, level: c_int, help: &'static 
 }
 
 /// Numbers there are.
-const COUNT: usize = 35;
+const COUNT: usize = 46;
 
 const fn numbers() -> [Number; COUNT] {
     [
@@ -47,6 +47,14 @@ const fn numbers() -> [Number; COUNT] {
         number(c"reg_mru_len", 2048, 5, c"Registrations of memory that are kept for its next use, at most at each port, where the host tells when memory is unmapped and mpi_leave_pinned is not 0; 0: none (openib: 16, without effect)"),
         number(c"reg_mru_size", -1, 5, c"Memory of such registrations, at most at all ports together, in MiB; -1: half of what the process may lock"),
         number(c"use_eager_rdma", 0, 5, c"Kept for parameter files, without effect: nothing is received by looking at the last byte of a buffer, whose order no specification promises"),
+        number(c"eager_rdma_threshold", 16, 5, c"Kept for parameter files, without effect, as use_eager_rdma"),
+        number(c"eager_rdma_num", 16, 5, c"Kept for parameter files, without effect, as use_eager_rdma"),
+        number(c"max_eager_rdma", 16, 5, c"Kept for parameter files, without effect, as use_eager_rdma"),
+        number(c"eager_rdma_poll_ratio", 100, 5, c"Kept for parameter files, without effect, as use_eager_rdma"),
+        number(c"cq_poll_ratio", 100, 5, c"Kept for parameter files, without effect: completion queues are looked at in each call"),
+        number(c"buffer_alignment", 64, 5, c"Kept for parameter files, without effect: each buffer begins at a line of the cache"),
+        truth(c"warn_no_device_params_found", true, 5, c"Kept for parameter files, without effect: what a device has room for is asked of it, and of no file"),
+        truth(c"warn_default_gid_prefix", true, 5, c"Kept for parameter files, without effect: processes are connected within an IP network, and not by the prefix of a subnet"),
         truth(c"use_message_coalescing", false, 5, c"Kept for parameter files, without effect: each message goes alone"),
         truth(c"enable_srq_resize", true, 5, c"Kept for parameter files, without effect: shared queues always grow from rd_init to rd_num as they are used"),
         truth(c"use_async_event_thread", true, 5, c"Kept for parameter files, without effect: the connection thread hears of devices"),
@@ -59,6 +67,9 @@ const fn numbers() -> [Number; COUNT] {
         number(c"eager_limit", 12_288, 4, c"Longest message sent without asking the receiver, header included, in bytes"),
         number(c"rndv_eager_limit", 12_288, 4, c"Data that goes with the announcement of a long message, in bytes"),
         number(c"max_send_size", 65_536, 4, c"Longest fragment of a long message that is sent rather than put or got, in bytes"),
+        number(c"rdma_pipeline_send_length", -1, 4, c"Data of a message that is put in parts which is sent ahead of them, in bytes; -1: as eager_limit (openib: 1048576)"),
+        number(c"rdma_pipeline_frag_size", -1, 4, c"Longest part of such a message, in bytes; -1: it is put in one (openib: 1048576)"),
+        number(c"min_rdma_pipeline_size", 0, 4, c"Longest message that its receiver reads in one piece even where memory does not stay registered, in bytes (openib: 262144)"),
         unsigned(c"latency", 4, 5, c"Rank among byte transports for short messages: the lowest are used"),
         unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each port"),
         truth(c"verbose", false, 5, c"Whether it is said of each device why it is not used"),
@@ -233,6 +244,11 @@ fn read<H: Host>(given: &Given<'_, H>, host: &H) -> Result<Config, Refused> {
         rndv_eager: sizes(c"rndv_eager_limit", 0)?,
         max_send: sizes(c"max_send_size", 1024)?,
         max_send_device: 0,
+        pipeline: Pipeline {
+            sent: any_or(c"rdma_pipeline_send_length", 0, MOST)?,
+            part: any_or(c"rdma_pipeline_frag_size", 1024, MOST)?.unwrap_or(usize::MAX),
+            least: range(c"min_rdma_pipeline_size", 0, MOST)?,
+        },
         copy: 0,
         exclusivity: range(c"exclusivity", 0, MOST)? as u32,
         latency: range(c"latency", 0, MOST)? as u32,

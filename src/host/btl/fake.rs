@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use super::{Listed, Registry};
 use crate::btl::{
-    Atomics, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Seat, Sending, Transport,
-    Upcalls,
+    Atomics, Declined, EndpointId, Fragment, Host, Lent, Limits, Parameters, Peer, Pipeline, Seat, Sending,
+    Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::host::construct::Slot;
@@ -73,6 +73,7 @@ impl Transport for Fake {
             rndv_eager: 0,
             max_send: 0,
             max_send_device: 0,
+            pipeline: Pipeline::WHOLE,
             copy: 0,
             exclusivity: 0,
             latency: 0,

@@ -286,9 +286,9 @@ fn table<A: BtlAbi, T: Listed>(core: &T) -> Table {
     table.eager_limit = limits.eager.min(LONGEST);
     table.rndv_eager_limit = limits.rndv_eager.min(LONGEST);
     table.max_send_size = limits.max_send.min(LONGEST);
-    table.rdma_pipeline_send_length = table.eager_limit;
-    table.rdma_pipeline_frag_size = usize::MAX;
-    table.min_rdma_pipeline_size = 0;
+    table.rdma_pipeline_send_length = limits.pipeline.sent.unwrap_or(table.eager_limit);
+    table.rdma_pipeline_frag_size = limits.pipeline.part;
+    table.min_rdma_pipeline_size = limits.pipeline.least;
     table.exclusivity = limits.exclusivity;
     table.latency = limits.latency;
     table.bandwidth = limits.bandwidth;

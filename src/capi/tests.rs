@@ -13,8 +13,8 @@ use super::component::{Component, Listed};
 use super::entry::Tables;
 use super::handle::TRANSPORTS;
 use crate::btl::{
-    Atomics, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Seat,
-    Sending, Transport, Upcalls,
+    Atomics, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer, Pipeline,
+    Seat, Sending, Transport, Upcalls,
 };
 use crate::error::{Error, Result};
 
@@ -77,6 +77,7 @@ impl Transport for Fake {
             rndv_eager,
             max_send,
             max_send_device,
+            pipeline: Pipeline::WHOLE,
             copy,
             exclusivity,
             latency,

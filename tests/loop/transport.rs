@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::btl::{
     Atomics, Cookie, Declined, EndpointId, Fragment, Host, Kind, Lent, Limits, Number, Parameters, Peer,
-    Seat, Sending, Transport, Upcalls,
+    Pipeline, Seat, Sending, Transport, Upcalls,
 };
 use crate::error::Result;
 use crate::sync::EngineCell;
@@ -70,6 +70,7 @@ impl Transport for Loop {
             rndv_eager: eager,
             max_send: 1 << 16,
             max_send_device: 0,
+            pipeline: Pipeline::WHOLE,
             copy: usize::MAX,
             exclusivity: 1 << 16,
             latency: 0,

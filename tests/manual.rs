@@ -29,15 +29,18 @@ fn shown(text: &str) -> String {
     if text.starts_with('.') { format!("\\&{text}") } else { text }
 }
 
+/// From this length on a word may be broken: the third column of a table with long names has room for less.
+const LONG: usize = 30;
+
 /// The same, with places where a word that no line has room for may be broken.
 fn broken(text: &str) -> String {
     let word = |word: &str| match word.len() {
-        0..40 => shown(word),
+        0..LONG => shown(word),
         _ => shown(word).replace(':', ":\\:").replace(',', ",\\:"),
     };
     let broken = text.split(' ').map(word).collect::<Vec<_>>().join(" ");
     // Lines that end there are not stretched.
-    if text.split(' ').any(|word| word.len() >= 40) { format!(".na\n{broken}") } else { broken }
+    if text.split(' ').any(|word| word.len() >= LONG) { format!(".na\n{broken}") } else { broken }
 }
 
 /// A row of a table, of which the last column may be long.

@@ -254,30 +254,21 @@ if wanted "$line"; then
         --mca btl_verbs_peer_timeout 1000
     there=(${unlimited[@]+"${unlimited[@]}"})
 fi
-# A device that takes nothing more, and says that it is for want of memory, might again.
-line="verbs over roce, 2 ranks: a device that takes no message any more ends the job, and says so"
-if wanted "$line"; then
+# A device that takes nothing more, and says that it is for want of memory, might again; and one that takes no buffer of a shared
+# queue: nothing arrives, and it still answers for it.
+for what in message:ibv_post_send:50 buffer:ibv_post_srq_recv:3; do
+    IFS=: read -r what call which <<<"$what"
+    line="verbs over roce, 2 ranks: a device that takes no $what any more ends the job, and says so"
+    wanted "$line" || continue
     over roce
-    log=$work/logs/nothing-taken
+    log=$work/logs/no-$what-taken
     c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
         "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_peer_timeout 2000 \
-        -x "HAWSER_VERBS_FAULTS=ibv_post_send:50+:12@1" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
+        -x "HAWSER_VERBS_FAULTS=$call:$which+:12@1" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
     status=$?
     [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_verbs: rank [01] of job [0-9]+ is lost: '
     check "$line" $?
-fi
-# One that takes no buffer of a shared queue any more: nothing arrives, and the device still answers for it.
-line="verbs over roce, 2 ranks: a device that takes no buffer any more ends the job, and says so"
-if wanted "$line"; then
-    over roce
-    log=$work/logs/no-buffer-taken
-    c-tests/patience.sh 60 "${there[@]}" mpirun --oversubscribe -n 2 --mca mca_base_component_path "$root/target/mca:$stock" "${quiet[@]}" \
-        "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_peer_timeout 2000 \
-        -x "HAWSER_VERBS_FAULTS=ibv_post_srq_recv:3+:12@1" "$root/$work/p2p" small >"$log" 2>&1 </dev/null
-    status=$?
-    [ "$status" != 0 ] && [ "$status" != 124 ] && says 'btl_verbs: rank [01] of job [0-9]+ is lost: '
-    check "$line" $?
-fi
+done
 # The connection manager tells nothing any more.
 line="verbs over roce, 2 ranks: no event can be read any more: the job ends, and says why"
 if wanted "$line"; then

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # The verbs BTL beside Open MPI 4.1's own openib over real devices, rxe (RoCE) and siw (iWARP), between two nodes of the rig
-# (tests/rig): in each round both run once, in turn, all in one machine for each device; then the table of bench/report. Losses are
-# reported as plainly as wins. That machine has one processor, so that only ratios mean something. It is kept on one core outside,
-# too: over two, each of its system calls takes several times as long whenever it and its process happen to be on different ones.
+# (tests/rig), and for orientation beside its tcp over the network under the device: in each round all three run once, in turn, all
+# in one machine for each device; then the tables of bench/report. Losses are reported as plainly as wins. That machine has one
+# processor, so that only ratios mean something. It is kept on one core outside, too: over two, each of its system calls takes
+# several times as long whenever it and its process happen to be on different ones.
 #
 #     bench/rig.sh [--rounds N] [--devices D[,D]] [--quick] [-- WORD…]
 #
-# --rounds    5
+# --rounds    5; in 6, each of the three has had each place in each order
 # --devices   rxe,siw
-# --quick     few sizes, 2 rounds
-# WORD…       more words for mpirun, for both
+# --quick     2 rounds of few sizes: 1 and 64 B, 4 and 256 KiB, 4 MiB; otherwise 1 B to 4 MiB by factors of 4
+# WORD…       more words for mpirun, for all
+#
+# A round takes some SECONDS. The machine is ended, and nothing is told, when a device takes more than 300 s a round, 200 with
+# --quick (`tests/rig/vm -t`, which counts less of them where others want the processors, too).
 #
 # On Debian 12 only, as bench/verbs.sh. Needs the rig's kernel (tests/rig/build-kernel), and builds openib (tests/rig/openib).
 root=$(cd "$(dirname "$0")/.." && pwd -P)
@@ -17,12 +21,13 @@ cd "$root" || exit 2
 . bench/host.sh
 . bench/header.sh
 
-rounds=5 devices=rxe,siw sizes=(-f 4 -c 5 -t 0.05)
+# What the program runs with, one after the other: the last one's message rate counts.
+rounds=5 devices=rxe,siw runs="-f 4 -c 9 -t 0.2" limit=300
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2; shift 2 ;;
     --devices) devices=$2; shift 2 ;;
-    --quick) rounds=2 sizes=(-f 64 -c 9 -t 0.5); shift ;;
+    --quick) rounds=2 runs="-m 4194304 -c 9 -t 0.5;-f 64 -M 262144 -c 9 -t 0.5" limit=200; shift ;;
     --) shift; break ;;
     *) sed -n '2,/^root/{/^root/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
     esac
@@ -44,30 +49,38 @@ echo "# in a machine of User-Mode Linux 6.1 with one processor; load average out
 for device in ${devices//,/ }; do
     fit=()
     case $device in
-    rxe) other=eth1 queues=P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,1024,1008,64 ;;
-    siw) other=eth0 queues=P,65536,64 fit=(--mca btl_openib_max_inline_data 0) ;;
+    rxe) port=eth0 other=eth1 queues=P,128,256,192,128:S,2048,1024,1008,64:S,12288,1024,1008,64:S,65536,1024,1008,64 ;;
+    siw) port=eth1 other=eth0 queues=P,65536,64 fit=(--mca btl_openib_max_inline_data 0) ;;
     *) die "no device $device" ;;
     esac
     core=$(taskset -cp $$ | sed 's/.*[ ,-]//')
     # Every node lists the devices of all, and openib takes what it sees.
     # shellcheck disable=SC2016 # expanded there
-    taskset -c "$core" tests/rig/vm -n 2 -d "$device" -t 1100 bash -c '
-        rounds=$1 device=$2 other=$3 queues=$4 ours=$5 openib=$6 stock=$7 program=$8
-        shift 8
+    taskset -c "$core" tests/rig/vm -n 2 -d "$device" -t $((rounds * limit)) bash -c '
+        rounds=$1 device=$2 port=$3 other=$4 queues=$5 ours=$6 openib=$7 stock=$8 program=$9
+        IFS=";" read -ra runs <<<"${10}"
+        shift 10
+        orders=("openib verbs tcp" "verbs tcp openib" "tcp openib verbs" "verbs openib tcp" "openib tcp verbs" "tcp verbs openib")
         for ((round = 1; round <= rounds; round++)); do
-            sides=(verbs openib)
-            [ $((round % 2)) = 0 ] || sides=(openib verbs)
-            for side in "${sides[@]}"; do
-                as=openib path=$openib
-                [ "$side" = openib ] || as=candidate path=$ours
-                echo "run host=debian12 over=$device round=$round side=$as variant=$side load=$(cut -d" " -f1 /proc/loadavg)"
-                node 1 mpirun --host node1:1,node2:1 -n 2 --bind-to none --mca plm_rsh_agent agent --mca plm_rsh_no_tree_spawn 1 \
-                    --mca oob_tcp_if_include "$other" --mca mpi_yield_when_idle 1 --mca mca_base_component_path "$path:$stock" \
-                    --mca pml ob1 --mca btl "$side,self" --mca "btl_${side}_receive_queues" "$queues" \
-                    --mca btl_openib_warn_no_device_params_found 0 "${@:2:$1}" \
-                    bash -c "OMPI_MCA_btl_openib_if_include=$device\${HOSTNAME#node} exec \"\$@\"" rank "$program" "${@:$1 + 2}" || exit
+            for side in ${orders[(round - 1) % 6]}; do
+                as=$side
+                case $side in
+                verbs) as=candidate path=$ours:$stock words=(--mca btl_verbs_receive_queues "$queues") ;;
+                openib)
+                    path=$openib:$stock
+                    words=(--mca btl_openib_receive_queues "$queues" --mca btl_openib_warn_no_device_params_found 0)
+                    ;;
+                tcp) path=$stock words=(--mca btl_tcp_if_include "$port") ;;
+                esac
+                for run in "${runs[@]}"; do
+                    echo "run host=debian12 over=$device round=$round side=$as variant=$side load=$(cut -d" " -f1 /proc/loadavg)"
+                    node 1 mpirun --host node1:1,node2:1 -n 2 --bind-to none --mca plm_rsh_agent agent \
+                        --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include "$other" --mca mpi_yield_when_idle 1 \
+                        --mca mca_base_component_path "$path" --mca pml ob1 --mca btl "$side,self" "${words[@]}" "$@" \
+                        bash -c "OMPI_MCA_btl_openib_if_include=$device\${HOSTNAME#node} exec \"\$@\"" rank "$program" $run || exit
+                done
             done
-        done' rig "$rounds" "$device" "$other" "$queues" "$mca" "$openib" "$stock" "$results/pingpong" \
-        $((${#fit[@]} + ${#more[@]})) ${fit[@]+"${fit[@]}"} ${more[@]+"${more[@]}"} "${sizes[@]}" >>"$log" || die "a run over $device fails: $log"
+        done' rig "$rounds" "$device" "$port" "$other" "$queues" "$mca" "$openib" "$stock" "$results/pingpong" "$runs" \
+        ${fit[@]+"${fit[@]}"} ${more[@]+"${more[@]}"} >>"$log" || die "a run over $device fails: $log"
 done
 python3 bench/report pairs "$log" | tee "$results/rig.txt"

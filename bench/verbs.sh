@@ -6,8 +6,9 @@
 #
 # --rounds   of `first`, which alternates. 9
 # --parts    instructions, of the component for an 8-byte message that is sent and one that is taken, and for a test that finds
-#            nothing, under callgrind; first, what the first message to a peer takes more than a later one, and how many bytes
-#            are registered with the device meanwhile. instructions,first
+#            nothing, under callgrind; first, what the first message to a peer takes more than a later one, how many bytes
+#            are registered with the device meanwhile, and how much other memory a process has, for each peer that is idle or
+#            connected. instructions,first
 #
 # On Debian 12 only: 5.0 has no such component of its own. Debian's openib has no rdma_cm; tests/rig/openib builds the same
 # sources with it. It uses no address of 127.0.0.0/8, so that all runs in a network namespace: needs root. As RoCE: over iWARP
@@ -91,35 +92,61 @@ instructions() {
 }
 
 first() {
-    local round name
+    local round name ranks
     : >"$work/firsts"
     for ((round = 1; round <= rounds; round++)); do
         printf '%s: round %d of %d\n' "$host" "$round" "$rounds" >&2
         for name in openib verbs; do
-            side "$name"
-            job "${options[@]}" "${given[@]}" -n 5 "$results/first" "$work/meeting"
-            sed "s/^/$name /" "$work/said" >>"$work/firsts"
+            for ranks in 2 5; do
+                side "$name"
+                job "${options[@]}" "${given[@]}" -n $ranks "$results/first" "$work/meeting"
+                sed "s/^/$name /" "$work/said" >>"$work/firsts"
+            done
         done
     done
     python3 - "$work/firsts" <<'PYTHON'
 import statistics, sys
-times, registered = {}, {}
+times, held = {}, {}
 for line in open(sys.argv[1]):
     name, what, *words = line.split()
-    values = dict(word.split("=") for word in words)
-    if what == "first":
-        of = "the first peer" if values["peer"] == "1" else "each other peer"
-        times.setdefault((of, name), []).append(float(values["us"]) - float(values["again_us"]))
-    else:
-        registered.setdefault((name, int(values["connected"])), []).append(int(values["bytes"]))
+    values = {key: float(value) for key, value in (word.split("=") for word in words)}
+    ranks = int(values["ranks"])
+    if what != "first":
+        for kind in {"bytes", "unregistered", "heap"} & values.keys():
+            held.setdefault((kind, name, ranks, int(values["connected"])), []).append(int(values[kind]))
+    elif ranks == 5:
+        of = "the first peer" if values["peer"] == 1 else "each other peer"
+        times.setdefault((of, name), []).append(values["us"] - values["again_us"])
+
+def told(of, row):
+    if row:
+        print(f"  {of}: {statistics.median(row):.0f} ({min(row):.0f} to {max(row):.0f})")
+
+def more(kind, name, ranks, connected, than):
+    """What a process has more than with `than`, ranks and connected: a value for each round."""
+    pairs = zip(held.get((kind, name, ranks, connected), []), held.get((kind, name, *than), []))
+    return [one - other for one, other in pairs]
+
 print("\nThe first message to a peer, beyond a later one, µs: median (least to most)")
 for of in ("the first peer", "each other peer"):
     for name in ("openib", "verbs"):
-        row = times[of, name]
-        print(f"  {of}, {name}: {statistics.median(row):.0f} ({min(row):.0f} to {max(row):.0f})")
+        told(f"{of}, {name}", times[of, name])
 print("\nBytes registered by a process of 5, while so many others are connected: 0 to 4")
 for name in ("openib", "verbs"):
-    print(f"  {name}:", *(statistics.median_high(registered[name, count]) for count in range(5)))
+    print(f"  {name}:", *(statistics.median_high(held["bytes", name, 5, count]) for count in range(5)))
+print("\nMemory of a process, bytes: median (least to most). In what is not registered is all of Open MPI, and of the stand-in")
+for kind, as_what in (("bytes", "registered"), ("unregistered", "not registered"), ("heap", "of malloc")):
+    rows = {"each idle peer": lambda name: [bytes / 3 for bytes in more(kind, name, 5, 0, (2, 0))]}
+    if kind != "heap":
+        rows = {
+            "nobody connected": lambda name: held.get((kind, name, 5, 0), []),
+            **rows,
+            "the first connected peer": lambda name: more(kind, name, 5, 1, (5, 0)),
+            "each other connected peer": lambda name: [bytes for peer in (2, 3, 4) for bytes in more(kind, name, 5, peer, (5, peer - 1))],
+        }
+    for of, row in rows.items():
+        for name in ("openib", "verbs"):
+            told(f"{as_what}, {of}, {name}", row(name))
 PYTHON
 }
 

@@ -504,6 +504,21 @@ if [ "$host" = debian12 ]; then
                 [ "$(grep -caE 'btl_openib: rank 1 of job [0-9]+ is lost: ' "$log")" = 1 ]
             check "$line" $?
         done
+        # Of a name there is one file in a process, and verbs is another name: the host takes devices for both.
+        line="verbs over roce, beside Open MPI's own openib, which has taken the device: openib has the peers, and verbs says why"
+        if wanted "$line"; then
+            rm -rf "$work/beside" && mkdir -p "$work/beside" && ln -s "$(readlink -f target/mca/mca_btl_verbs.so)" "$work/beside/mca_btl_verbs.so"
+            command=("p2p" small)
+            fill many openib oo
+            log=$work/logs/beside
+            c-tests/patience.sh 180 "${whole_job[@]/#openib,self/openib,verbs,self}" --mca btl_base_verbose 5 \
+                "${ranks[@]/#OMPI_MCA_mca_base_component_path=*/OMPI_MCA_mca_base_component_path=$stock_openib:$root/$work/beside:$stock}" \
+                >"$log" 2>&1 </dev/null
+            status=$?
+            [ "$status" = 0 ] && says '^PASS p2p$' && says "btl_verbs: Open MPI's own openib has taken devices in this process" &&
+                says 'mca: bml: Using openib btl for send to' && ! says 'mca: bml: Using verbs btl for send to'
+            check "$line" $?
+        fi
         line="verbs over roce, openib's wire: who does not speak it says so, and the job ends"
         if wanted "$line"; then
             log=$work/logs/mixed command=(p2p small)
@@ -792,6 +807,12 @@ if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
 fi
 missing "a device and a port that are not there are told of" 'btl_verbs: there is no device or port roce_0:7, roce_1:1 \(devices: roce_0\)' \
     "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include roce_0:1,roce_0:7,roce_1:1
+missing "a port is named by its GID" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" \
+    --mca btl_verbs_if_exclude ::ffff:127.0.0.1 --mca btl_verbs_verbose 1
+missing "and a GID that is nobody's is told of" 'btl_verbs: there is no device or port ::ffff:127\.9\.9\.9, fe80::7 \(devices: roce_0\)' \
+    "${device[@]}" --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_if_include ::ffff:127.0.0.1,::ffff:127.9.9.9,fe80::7
+missing "a port that does not say how it is is not said to be down" 'no port of roce_0 can be used: roce_0:1: its state cannot be had \(.*\)' \
+    "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" -x HAWSER_VERBS_FAULTS=ibv_query_port:*:5
 missing "and a network that is nobody's" 'btl_verbs: no interface is of 203\.0\.113\.0/24, nowhere, of ipaddr_include or ipaddr_exclude' \
     "${device[@]}" --mca btl verbs,self --mca btl_verbs_ipaddr_include 127.0.0.0/8,203.0.113.0/24,nowhere
 missing "who asks for it under both names has it under one, and hears that" \

@@ -414,7 +414,7 @@ typedef struct hawser_v4_1_Value {
     uint8_t _pad2[64];
 } hawser_v4_1_Value;
 
-// A list of such values.
+// A list.
 //
 // C: `opal_list_t`.
 typedef struct hawser_v4_1_List {
@@ -422,7 +422,7 @@ typedef struct hawser_v4_1_List {
     struct hawser_v4_1_Object object;
     // before the first and behind the last
     struct hawser_v4_1_ListItem sentinel;
-    // their number
+    // the number of its items
     size_t length;
 } hawser_v4_1_List;
 
@@ -820,5 +820,17 @@ typedef struct hawser_v4_1_BtlPvar {
     // what it was registered with
     void *context;
 } hawser_v4_1_BtlPvar;
+
+// A module that the host has taken, in its list of them.
+//
+// C: `mca_btl_base_selected_module_t`.
+typedef struct hawser_v4_1_BtlSelected {
+    // its place in the list
+    struct hawser_v4_1_ListItem item;
+    // the module's component
+    const struct hawser_v4_1_BtlComponent *component;
+    // the module
+    struct hawser_v4_1_BtlModule *module;
+} hawser_v4_1_BtlSelected;
 
 #endif  /* HAWSER_V4_1_H */

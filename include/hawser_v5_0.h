@@ -952,6 +952,18 @@ typedef struct hawser_v5_0_ListItem {
     uint8_t _pad0[4];
 } hawser_v5_0_ListItem;
 
+// A list.
+//
+// C: `opal_list_t`.
+typedef struct hawser_v5_0_List {
+    // its object head
+    struct hawser_v5_0_Object object;
+    // before the first and behind the last
+    struct hawser_v5_0_ListItem sentinel;
+    // the number of its items
+    size_t length;
+} hawser_v5_0_List;
+
 // A registered receive callback; its type differs by version.
 //
 // C: `mca_btl_active_message_callback_t`.
@@ -970,5 +982,17 @@ typedef struct hawser_v5_0_BtlPvar {
     // what it was registered with
     void *context;
 } hawser_v5_0_BtlPvar;
+
+// A module that the host has taken, in its list of them.
+//
+// C: `mca_btl_base_selected_module_t`.
+typedef struct hawser_v5_0_BtlSelected {
+    // its place in the list
+    struct hawser_v5_0_ListItem item;
+    // the module's component
+    const struct hawser_v5_0_BtlComponent *component;
+    // the module
+    struct hawser_v5_0_BtlModule *module;
+} hawser_v5_0_BtlSelected;
 
 #endif  /* HAWSER_V5_0_H */

@@ -43,6 +43,9 @@ CLASS(ompi_message_t);
 
 ompi_predefined_message_t ompi_message_null;
 mca_btl_active_message_callback_t mca_btl_base_active_message_trigger[MCA_BTL_TAG_MAX];
+opal_list_t mca_btl_base_modules_initialized = {
+    .opal_list_sentinel = {.opal_list_next = &mca_btl_base_modules_initialized.opal_list_sentinel,
+                           .opal_list_prev = &mca_btl_base_modules_initialized.opal_list_sentinel}};
 mca_base_var_enum_flag_t *mca_btl_base_flag_enum;
 bool opal_built_with_cuda_support;
 

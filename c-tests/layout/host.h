@@ -58,6 +58,11 @@ static void check_objects(void)
     CHECK(ListItem, previous, opal_list_item_t, opal_list_prev);
     CHECK(ListItem, free, opal_list_item_t, item_free);
     CHECK_SIZE(ListItem, opal_list_item_t);
+
+    CHECK(List, object, opal_list_t, super);
+    CHECK(List, sentinel, opal_list_t, opal_list_sentinel);
+    CHECK(List, length, opal_list_t, opal_list_length);
+    CHECK_SIZE(List, opal_list_t);
 }
 
 static void check_component(void)
@@ -246,6 +251,10 @@ static void check_btl(void)
     CHECK(ActiveMessage, callback, mca_btl_active_message_callback_t, cbfunc);
     CHECK(ActiveMessage, callback_data, mca_btl_active_message_callback_t, cbdata);
     CHECK_SIZE(ActiveMessage, mca_btl_active_message_callback_t);
+    CHECK(BtlSelected, item, mca_btl_base_selected_module_t, super);
+    CHECK(BtlSelected, component, mca_btl_base_selected_module_t, btl_component);
+    CHECK(BtlSelected, module, mca_btl_base_selected_module_t, btl_module);
+    CHECK_SIZE(BtlSelected, mca_btl_base_selected_module_t);
     compare_type("mca_btl_base_active_message_trigger",
                  __builtin_types_compatible_p(__typeof__(mca_btl_base_active_message_trigger),
                                               mca_btl_active_message_callback_t[255]));
@@ -488,6 +497,7 @@ static void check_prototypes(void)
     CHECK_PROTOTYPE(opal_show_help_add_dir, int (*)(const char *));
     CHECK_PROTOTYPE(mca_btl_base_active_message_trigger,
                     mca_btl_active_message_callback_t(*)[MCA_BTL_TAG_MAX]);
+    CHECK_PROTOTYPE(mca_btl_base_modules_initialized, opal_list_t *);
     CHECK_PROTOTYPE(ompi_mpi_thread_multiple, bool *);
     CHECK_PROTOTYPE(ompi_message_null, ompi_predefined_message_t *);
     CHECK_PROTOTYPE(opal_version_string, const char(*)[]);

@@ -36,11 +36,6 @@ static void check_pmix(void)
     CHECK(Value, bytes, opal_value_t, data.bo.bytes);
     CHECK_SIZE(Value, opal_value_t);
 
-    CHECK(List, object, opal_list_t, super);
-    CHECK(List, sentinel, opal_list_t, opal_list_sentinel);
-    CHECK(List, length, opal_list_t, opal_list_length);
-    CHECK_SIZE(List, opal_list_t);
-
     CHECK_FUNCTION(Pmix, put, opal_pmix_base_module_t, put,
                    int (*)(opal_pmix_scope_t, opal_value_t *));
     CHECK_FUNCTION(Pmix, get, opal_pmix_base_module_t, get,

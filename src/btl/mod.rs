@@ -381,6 +381,11 @@ pub trait Host {
     }
     /// Whether the user named the component: `--mca btl usnic,self`.
     fn is_asked_for(&self) -> bool;
+    /// Whether the host has taken modules of a component of this name that is not this library's. Known once it has asked all
+    /// components, before it asks for peers.
+    fn has_taken_another(&self, _component: &CStr) -> bool {
+        false
+    }
     /// Whether the user wants to know what is chosen and why.
     fn is_verbose(&self) -> bool;
     /// Whether this is the process that has opened the component. In each call to the host it may make a child, and the

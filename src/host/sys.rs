@@ -5,6 +5,7 @@
 //! each version's `sys`. Communicators and convertors are passed on by their addresses alone here.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 
 use super::abi::{Communicator, Convertor};
@@ -447,5 +448,32 @@ impl ListItem {
     /// With this one before it and behind it, as in a list of one item.
     pub(in crate::host) const fn beside(neighbour: *mut Self) -> Self {
         Self { object: Object::EMPTY, next: neighbour, previous: neighbour, free: 0, _pad0: [0; 4] }
+    }
+}
+
+/// A list.
+///
+/// C: `opal_list_t`.
+#[repr(C)]
+pub struct List {
+    /// its object head
+    pub object: Object,
+    /// before the first and behind the last
+    pub sentinel: ListItem,
+    /// the number of its items
+    pub length: usize,
+}
+
+const _: () = assert!(size_of::<List>() == 64);
+
+impl List {
+    /// Where a list at this address ends.
+    pub(in crate::host) const fn end(list: *mut Self) -> *mut ListItem {
+        list.wrapping_byte_add(offset_of!(Self, sentinel)).cast()
+    }
+
+    /// Of one item, which says itself that it is alone.
+    pub(in crate::host) const fn of(item: *mut ListItem) -> Self {
+        Self { object: Object::EMPTY, sentinel: ListItem::beside(item), length: 1 }
     }
 }

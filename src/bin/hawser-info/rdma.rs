@@ -102,6 +102,7 @@ fn remedy(obstacle: &Obstacle) -> &'static str {
         | Obstacle::NetworkExcluded(_) => "take it into the list, or leave the parameter out",
         Obstacle::Wire => "leave btl_verbs_wire out, or give its network interface an address of IPv4",
         Obstacle::TooMany(_) => "raise btl_verbs_max_btls, or leave it out; there are 16 at most",
+        Obstacle::Unanswered(_) => "see what `ibv_devinfo` and the kernel's log say of it",
         Obstacle::Down => "bring up the device (`rdma link`) and its interface (`ip link`)",
         Obstacle::NoAddress => {
             "give its network interface an address here (`rdma link` names it); a container needs the host's network, or the interface"

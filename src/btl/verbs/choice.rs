@@ -1,10 +1,11 @@
 //! Which ports of which devices are used, and which port of a peer each of them talks to.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::engine::cm::Dialect;
 use crate::link::{Filter, Interface};
+use crate::verbs::Gid;
 use crate::wire::verbs::{Network, Port};
 
 /// A port that could be used: a device at an address of this process's network.
@@ -16,6 +17,8 @@ pub(super) struct Candidate {
     pub(super) port: u8,
     pub(super) interface: Interface,
     pub(super) network: Network,
+    /// What it is called on its network.
+    pub(super) gids: Vec<Gid>,
     /// Whether the port carries data.
     pub(super) is_active: bool,
 }
@@ -42,6 +45,8 @@ pub enum Obstacle {
     InfiniBand,
     /// openib's wire, which is to be spoken, is not spoken there.
     Wire,
+    /// It does not say what it is.
+    Unanswered(String),
     /// It carries no data now, or its network interface is down.
     Down,
     /// It has no address in this process's network.
@@ -59,6 +64,7 @@ impl fmt::Display for Obstacle {
             Self::NetworkExcluded(network) => write!(f, "{network} is in ipaddr_exclude"),
             Self::InfiniBand => f.write_str("it is InfiniBand (allow_ib is 0)"),
             Self::Wire => f.write_str("openib's wire is only spoken over RoCE, at addresses of IPv4"),
+            Self::Unanswered(error) => write!(f, "its state cannot be had ({error})"),
             Self::Down => f.write_str("it is down"),
             Self::NoAddress => f.write_str("it has no address in this process's network"),
             Self::TooMany(most) => write!(f, "{most} before it are used, and there are no more (max_btls)"),
@@ -71,11 +77,19 @@ fn words(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Whether a word of a list of devices means a port.
-fn means(word: &str, device: &str, port: u8) -> bool {
+/// Whether a word of a list of devices means a port: its device's name, without or with its number, or one of its GIDs. A GID that
+/// stands for an address means the port at this address.
+fn means(word: &str, it: &Candidate) -> bool {
+    if let Ok(gid) = word.parse::<Ipv6Addr>() {
+        let is_here = |address: IpAddr| match address {
+            IpAddr::V6(six) if six.is_unicast_link_local() => true,
+            address => address == it.interface.address,
+        };
+        return it.gids.iter().any(|one| one.bytes == gid.octets() && one.address().is_none_or(is_here));
+    }
     match word.rsplit_once(':') {
-        Some((name, number)) => name == device && number.parse() == Ok(port),
-        None => word == device,
+        Some((name, number)) => name == it.device && number.parse() == Ok(it.port),
+        None => word == it.device,
     }
 }
 
@@ -102,9 +116,8 @@ impl Lists {
 
     /// Why a port is not used; `None` if it is.
     pub(super) fn refuse(&self, it: &Candidate, allow_infiniband: bool) -> Option<Obstacle> {
-        let listed = |list: &Option<String>| {
-            list.as_deref().map(|list| words(list).any(|word| means(word, &it.device, it.port)))
-        };
+        let listed =
+            |list: &Option<String>| list.as_deref().map(|list| words(list).any(|word| means(word, it)));
         let matched = |filter: &Option<Filter>| filter.as_ref().map(|filter| filter.matches(&it.interface));
         if listed(&self.devices[0]) == Some(false) {
             return Some(Obstacle::NotIncluded);
@@ -127,14 +140,23 @@ impl Lists {
         None
     }
 
-    /// Words of the lists of devices that mean none of these; `ports` says how many a device has, where that can be known.
-    pub(super) fn unknown(&self, devices: &[String], ports: impl Fn(&str) -> Option<u8>) -> Vec<String> {
+    /// Words of the lists of devices that mean none of these; `ports` says how many a device has, where that can be known, and
+    /// `has_gid` whether a port of any has it.
+    pub(super) fn unknown(
+        &self,
+        devices: &[String],
+        ports: impl Fn(&str) -> Option<u8>,
+        has_gid: impl Fn(Ipv6Addr) -> bool,
+    ) -> Vec<String> {
         let is_device = |name: &str| devices.iter().any(|device| device == name);
         let has = |name: &str, number: &str| {
             let is_one = |number: u8| ports(name).is_none_or(|count| (1..=count).contains(&number));
             is_device(name) && number.parse().is_ok_and(is_one)
         };
         let is_known = |word: &&str| {
+            if let Ok(gid) = word.parse() {
+                return has_gid(gid);
+            }
             is_device(word) || word.rsplit_once(':').is_some_and(|(name, number)| has(name, number))
         };
         let all = self.devices.iter().flatten().flat_map(|list| words(list));
@@ -200,6 +222,7 @@ pub(super) fn pair(ours: &[Port], theirs: &[Port], own: usize) -> Option<usize> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::GidKind;
 
     fn candidate(device: &str, address: &str, network: Network) -> Candidate {
         let interface = Interface {
@@ -214,7 +237,22 @@ mod tests {
             speed_mbps: 25_000,
             numa_node: None,
         };
-        Candidate { device: device.to_owned(), port: 1, interface, network, is_active: true }
+        let gid = |index, kind, bytes: &str| Gid {
+            index,
+            bytes: bytes.parse::<Ipv6Addr>().expect("a GID").octets(),
+            kind,
+            interface: Some(2),
+        };
+        let mapped = format!("::ffff:{address}");
+        let gids = match network {
+            Network::Roce => vec![
+                gid(0, GidKind::RoceV1, "fe80::ff:fe00:1"),
+                gid(1, GidKind::RoceV2, &mapped),
+                gid(2, GidKind::RoceV2, "::ffff:10.99.0.1"),
+            ],
+            _ => vec![gid(0, GidKind::Infiniband, "200:1::")],
+        };
+        Candidate { device: device.to_owned(), port: 1, interface, network, gids, is_active: true }
     }
 
     fn lists(devices: [&str; 2], networks: [&str; 2]) -> Lists {
@@ -232,6 +270,19 @@ mod tests {
         assert!(!used(lists(["", "rxe1"], ["", ""])) && used(lists(["", "rxe1:2"], ["", ""])));
         assert!(used(lists(["", ""], ["10.8.0.0/16", ""])) && !used(lists(["", ""], ["10.9.0.0/16", ""])));
         assert!(!used(lists(["", ""], ["", "eth0"])));
+        assert!(
+            used(lists(["fe80::ff:fe00:1", ""], ["", ""])) && !used(lists(["fe80::ff:fe00:2", ""], ["", ""]))
+        );
+        assert!(
+            used(lists(["::ffff:10.8.0.1", ""], ["", ""])) && used(lists(["::FFFF:a08:1", ""], ["", ""]))
+        );
+        assert!(!used(lists(["::ffff:10.99.0.1", ""], ["", ""])), "it is another address's");
+        assert!(
+            !used(lists(["", "::ffff:10.8.0.1"], ["", ""]))
+                && used(lists(["", "::ffff:10.99.0.1"], ["", ""]))
+        );
+        let iwarp = candidate("siw1", "10.8.0.1", Network::Iwarp);
+        assert!(lists(["200:1::", ""], ["", ""]).refuse(&iwarp, false).is_none(), "a hardware address");
         let infiniband = candidate("mlx5_0", "10.8.0.1", Network::InfiniBand);
         let is_used = |allow| Lists::default().refuse(&infiniband, allow).is_none();
         assert!(!is_used(false) && is_used(true));
@@ -255,7 +306,10 @@ mod tests {
 
     #[test]
     fn words_that_mean_nothing_here_are_known() {
-        let unknown = |words, ports| lists([words, ""], ["", ""]).unknown(&["rxe1".to_owned()], |_| ports);
+        let has_gid = |gid: Ipv6Addr| gid == Ipv6Addr::LOCALHOST;
+        let unknown =
+            |words, ports| lists([words, ""], ["", ""]).unknown(&["rxe1".to_owned()], |_| ports, has_gid);
+        assert_eq!(unknown("::1,0:0::1,::2", None), ["::2"]);
         assert_eq!(unknown("rxe1,mlx5_7,mlx5_7:1", Some(2)), ["mlx5_7", "mlx5_7:1"]);
         assert_eq!(
             unknown("rxe1:0,rxe1:1,rxe1:2,rxe1:3,rxe1:one", Some(2)),

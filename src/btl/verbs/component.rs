@@ -1,8 +1,8 @@
 //! The component as the host knows it, under both of its names.
 
 use std::ffi::CStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::connector::Connector;
@@ -97,6 +97,8 @@ struct Common {
     connector: Arc<Connector>,
     /// Modules that have not ended.
     left: AtomicUsize,
+    /// Whether the host has taken Open MPI's own openib as well, which has the devices then.
+    stands_back: OnceLock<bool>,
     _taken: Taken,
 }
 
@@ -125,6 +127,23 @@ impl<const SECOND: bool> Module<SECOND> {
     fn tell(name: u64, why: &str, host: &impl Host) {
         let line = format!("{}: {} is lost: {why}", Self::COMPONENT, title(name));
         host.notice("peer lost", &line);
+    }
+
+    /// Whether another component has the devices, and no peer is reached by this one.
+    fn stands_back(&self, host: &impl Host) -> bool {
+        *self.common.stands_back.get_or_init(|| {
+            let stands_back = !SECOND && host.has_taken_another(c"openib");
+            if stands_back {
+                let line = "btl_verbs: Open MPI's own openib has taken devices in this process, and one of the two is to have them: \
+                            `--mca btl ^openib` leaves them to verbs";
+                if host.is_asked_for() {
+                    host.notice("verbs not used", line);
+                } else if host.is_verbose() {
+                    host.say(line);
+                }
+            }
+            stands_back
+        })
     }
 
     /// Makes a process known that has published this.
@@ -295,7 +314,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             rails.iter().for_each(|rail| rail.state.with(unheard));
         }
         let left = AtomicUsize::new(rails.len());
-        let common = Arc::new(Common { published, connector, left, _taken: taken });
+        let stands_back = OnceLock::new();
+        let common = Arc::new(Common { published, connector, left, stands_back, _taken: taken });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
             registrations: Registrations::new(kept),
@@ -315,6 +335,9 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
         let (module, name) = (all.get(own)?, peer.name());
+        if module.stands_back(host) {
+            return None;
+        }
         if name == host.name() {
             return module.reach_itself(name);
         }

@@ -1,11 +1,11 @@
 //! How the modules of a process are opened: which devices there are, which ports of them are used, and the connection
 //! thread.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::cache::Bounds;
-use super::choice::{Candidate, Lists};
+use super::choice::{Candidate, Lists, Obstacle};
 use super::component::Rail;
 use super::connector::{Connector, MODULES, listener_token};
 use super::counters::Counters;
@@ -29,6 +29,8 @@ const BACKLOG: usize = 1024;
 /// A port that can be used, with its device.
 pub(super) struct Usable {
     pub(super) candidate: Candidate,
+    /// Why it is not used.
+    pub(super) obstacle: Option<Obstacle>,
     context: Arc<Context>,
 }
 
@@ -41,16 +43,17 @@ pub(super) struct Opened {
     pub(super) kept: Option<Bounds>,
 }
 
-/// What a device speaks at a port.
-fn network(context: &Context, port: u8) -> Option<(Network, bool)> {
-    let found = context.port(port).ok()?;
-    let network = match (context.transport(), found.link_layer) {
-        (Transport::Iwarp, _) => Network::Iwarp,
-        (Transport::Infiniband, LinkLayer::Ethernet) => Network::Roce,
-        (Transport::Infiniband, _) => Network::InfiniBand,
-        (Transport::Other, _) => return None,
+/// What a device speaks at a port, and whether that carries data; an error where the port does not say.
+fn network(context: &Context, port: u8) -> Option<(Network, Result<bool, Error>)> {
+    let found = context.port(port);
+    let is_infiniband = found.as_ref().is_ok_and(|found| found.link_layer != LinkLayer::Ethernet);
+    let network = match context.transport() {
+        Transport::Iwarp => Network::Iwarp,
+        Transport::Infiniband if is_infiniband => Network::InfiniBand,
+        Transport::Infiniband => Network::Roce,
+        Transport::Other => return None,
     };
-    Some((network, found.active))
+    Some((network, found.map(|found| found.active)))
 }
 
 /// What is said where the devices cannot be listed.
@@ -65,9 +68,13 @@ pub(super) fn devices(library: &'static Library) -> Result<Vec<String>, Error> {
     }
 }
 
-/// All ports of devices that have an address in this process's network. Devices whose interfaces lie elsewhere are not
-/// met at all.
-pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
+/// All ports of devices that have an address in this process's network, each at one of its addresses: the first that nothing speaks
+/// against, or else the first in the kernel's order. Devices whose interfaces lie elsewhere are not met at all.
+pub(super) fn look(
+    channel: &Arc<EventChannel>,
+    lists: &Lists,
+    refuse: impl Fn(&Candidate) -> Option<Obstacle>,
+) -> Vec<Usable> {
     let interfaces = Interface::all().unwrap_or_default();
     let mut found: Vec<Usable> = Vec::new();
     for interface in interfaces {
@@ -77,14 +84,22 @@ pub(super) fn look(channel: &Arc<EventChannel>, lists: &Lists) -> Vec<Usable> {
         }
         let at = SocketAddr::new(interface.address, 0);
         let Ok((context, port)) = Context::at(channel, at, 0) else { continue };
-        let Some((network, is_active)) = network(&context, port) else { continue };
-        let candidate = Candidate { device: context.name(), port, interface, network, is_active };
-        // One address for each port; IPv4 comes first where it is the kernel's first.
-        let is_there = |other: &Usable| {
-            other.candidate.device == candidate.device && other.candidate.port == candidate.port
+        let Some((network, state)) = network(&context, port) else { continue };
+        let gids = context.gids(port).unwrap_or_default();
+        let is_active = *state.as_ref().unwrap_or(&false);
+        let candidate = Candidate { device: context.name(), port, interface, network, gids, is_active };
+        let obstacle = match state {
+            Ok(_) => refuse(&candidate),
+            Err(error) => Some(Obstacle::Unanswered(error.to_string())),
         };
-        if !found.iter().any(is_there) {
-            found.push(Usable { candidate, context });
+        let usable = Usable { candidate, obstacle, context };
+        let is_there = |other: &&mut Usable| {
+            other.candidate.device == usable.candidate.device && other.candidate.port == port
+        };
+        match found.iter_mut().find(is_there) {
+            None => found.push(usable),
+            Some(other) if other.obstacle.is_some() && usable.obstacle.is_none() => *other = usable,
+            Some(_) => {}
         }
     }
     found
@@ -97,9 +112,21 @@ fn ports(library: &'static Library, name: &str) -> Option<u8> {
     Some(device.open().ok()?.limits().ok()?.ports)
 }
 
+/// Whether a port of any device has this GID.
+fn has_gid(library: &'static Library, gid: Ipv6Addr) -> bool {
+    let Ok(list) = Devices::list(library) else { return false };
+    list.iter().filter_map(|device| device.open().ok()).any(|context| {
+        let ports = context.limits().map_or(0, |limits| limits.ports);
+        let has =
+            |port| context.gids(port).is_ok_and(|gids| gids.iter().any(|one| one.bytes == gid.octets()));
+        (1..=ports).any(has)
+    })
+}
+
 /// What of the lists is not there, in lines.
 fn absent(name: &str, lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
-    let unknown = lists.unknown(devices, |device| ports(library, device)).join(", ");
+    let unknown =
+        lists.unknown(devices, |device| ports(library, device), |gid| has_gid(library, gid)).join(", ");
     // Where interfaces cannot be listed, nothing is known of them.
     let elsewhere = Interface::all().map(|all| lists.elsewhere(&all)).unwrap_or_default().join(", ");
     let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_{name}: {what} {words}"));
@@ -142,9 +169,10 @@ pub(super) fn open(config: &Config, asked_for: bool, host: &impl Host) -> Result
         missing(format!("there is no connection manager for RDMA ({error}; the kernel's module rdma_ucm)"))
     })?;
     let (mut wanted, mut unused) = (Vec::new(), Vec::new());
-    for usable in look(&channel, &lists) {
-        let unwanted = lists.refuse(&usable.candidate, config.allow_infiniband);
-        match unwanted.or_else(|| usable.candidate.refuse(config.dialect)) {
+    let refuse =
+        |it: &Candidate| lists.refuse(it, config.allow_infiniband).or_else(|| it.refuse(config.dialect));
+    for usable in look(&channel, &lists, refuse) {
+        match &usable.obstacle {
             None => wanted.push(usable),
             Some(why) => {
                 let it = &usable.candidate;
@@ -270,7 +298,7 @@ fn listen(
     module: usize,
     (config, lockable): (&Config, Lockable),
 ) -> Result<(Port, Id), String> {
-    let Usable { candidate, context } = usable;
+    let Usable { candidate, context, .. } = usable;
     let it = &candidate.interface;
     let failed = |error: Error| {
         format!("{}:{} cannot be listened at ({it}): {error}", candidate.device, candidate.port)

@@ -85,8 +85,8 @@ const RECEIVE_QUEUES: &CStr =
 const fn texts() -> [Text; 8] {
     [
         Text::new(c"receive_queues", Some(RECEIVE_QUEUES), 4, c"Receive queues, separated by colons: P,size,rd_num,rd_low,rd_win,rd_rsv (of one peer) and S,size,rd_num,rd_low,sd_max,rd_init,srq_limit (of all); all processes of a job must agree"),
-        Text::new(c"if_include", None, 4, c"Devices to use, as DEVICE or DEVICE:PORT, separated by commas; excludes if_exclude"),
-        Text::new(c"if_exclude", None, 4, c"Devices not to use, as DEVICE or DEVICE:PORT, separated by commas; excludes if_include"),
+        Text::new(c"if_include", None, 4, c"Devices to use, as DEVICE, DEVICE:PORT or a GID of a port, separated by commas; excludes if_exclude"),
+        Text::new(c"if_exclude", None, 4, c"Devices not to use, as DEVICE, DEVICE:PORT or a GID of a port, separated by commas; excludes if_include"),
         Text::new(c"ipaddr_include", None, 4, c"Interfaces or CIDR networks whose devices are used, separated by commas; excludes ipaddr_exclude"),
         Text::new(c"ipaddr_exclude", None, 4, c"Interfaces or CIDR networks whose devices are not used, separated by commas; excludes ipaddr_include"),
         Text::new(c"wire", Some(c"own"), 5, c"What is spoken with peers: own; or openib, which Open MPI 4.1's component of that name speaks where rdma_cm makes its connections: then a job may have processes with either. The first receive queue is private then, and RoCE alone is used"),

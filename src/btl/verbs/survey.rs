@@ -1,6 +1,6 @@
 //! What a person is told of the devices of this machine: which could be used, and why the others are not.
 
-use super::choice::{Lists, Obstacle, leave_at};
+use super::choice::{Candidate, Lists, Obstacle, leave_at};
 use super::connector::MODULES;
 use super::open::{UNLISTED, devices, look};
 use crate::btl::truth;
@@ -51,12 +51,13 @@ pub fn survey(setting: impl Fn(&str) -> Option<String>) -> Result<Vec<Surveyed>,
         Some("openib") => Dialect::Openib,
         _ => Dialect::Own,
     };
-    let ports = look(&channel, &lists).into_iter().map(|usable| {
+    let refuse = |it: &Candidate| lists.refuse(it, allows_infiniband).or_else(|| it.refuse(dialect));
+    let ports = look(&channel, &lists, refuse).into_iter().map(|usable| {
         let it = usable.candidate;
         Surveyed {
             name: format!("{}:{}", it.device, it.port),
             network: Some(format!("{} at {}", kind(it.network), it.interface)),
-            obstacle: lists.refuse(&it, allows_infiniband).or_else(|| it.refuse(dialect)),
+            obstacle: usable.obstacle,
         }
     });
     let mut found: Vec<Surveyed> = ports.collect();

@@ -20,6 +20,7 @@ mod params;
 mod pvars;
 mod services;
 pub mod sys;
+mod taken;
 mod transfer;
 
 pub(super) use component::{Registry, component};

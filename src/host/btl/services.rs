@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::params::{self as own, owner};
 use super::sys::{ActiveMessage, BtlProc};
-use super::{BtlAbi, Listed};
+use super::{BtlAbi, Listed, taken};
 use crate::btl::{Host, Inherited, Peer, Telling};
 use crate::error::Result;
 use crate::host::abi::Patience;
@@ -15,6 +15,7 @@ use crate::host::params::{self, Names};
 use crate::host::released;
 use crate::host::services::{has_met, say, show_help, world_size};
 use crate::host::symbols::{Variable, symbols};
+use crate::host::sys::List;
 
 symbols! {
     /// What only byte transports need of the host, the same in every version.
@@ -24,6 +25,7 @@ symbols! {
         proc_local: unsafe extern "C" fn() -> *const BtlProc = c"opal_proc_local_get",
         proc_for_name: Variable<unsafe extern "C" fn(u64) -> *mut BtlProc> = c"opal_proc_for_name",
         flag_names: Variable<*mut c_void> = c"mca_btl_base_flag_enum",
+        modules: Variable<List> = c"mca_btl_base_modules_initialized",
     }
 }
 
@@ -41,6 +43,11 @@ impl Own {
     /// The host's names of what a byte transport can do.
     pub(super) fn flag_names() -> Names {
         Names::from_raw(Self::host().flag_names.get())
+    }
+
+    /// The modules that the host has taken.
+    pub(super) fn modules() -> *mut List {
+        Self::host().modules.address()
     }
 
     /// This process.
@@ -184,6 +191,10 @@ impl<A: BtlAbi, T: Listed> Host for Runtime<A, T> {
         params::selection(owner(c"base")).is_some_and(|list| {
             !list.trim_start().starts_with('^') && list.split(',').any(|word| word.trim() == T::name())
         })
+    }
+
+    fn has_taken_another(&self, component: &CStr) -> bool {
+        taken::has_another(component)
     }
 
     fn is_verbose(&self) -> bool {

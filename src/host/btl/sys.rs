@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::host::sys::{Component, Datatype};
+use crate::host::sys::{Component, Datatype, ListItem};
 
 /// A byte transport's component.
 ///
@@ -456,3 +456,18 @@ pub type BtlEndpoint = c_void;
 ///
 /// C: `mca_btl_base_registration_handle_t`.
 pub type BtlRegistration = c_void;
+
+/// A module that the host has taken, in its list of them.
+///
+/// C: `mca_btl_base_selected_module_t`.
+#[repr(C)]
+pub struct BtlSelected {
+    /// its place in the list
+    pub item: ListItem,
+    /// the module's component
+    pub component: *const BtlComponent,
+    /// the module
+    pub module: *mut BtlModule,
+}
+
+const _: () = assert!(size_of::<BtlSelected>() == 56);

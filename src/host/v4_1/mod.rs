@@ -23,7 +23,7 @@ use super::foreign;
 use super::mtl::{self, Comm, MtlAbi, Named};
 use super::services::Relay;
 use super::symbols::{Loaded, Variable, symbols};
-use super::sys::{self as shared, MtlModule, Object, ProcessName};
+use super::sys::{self as shared, List, MtlModule, Object, ProcessName};
 use crate::error::{Error, Result};
 use crate::fabric::Device;
 use crate::mtl::Communicator;
@@ -65,11 +65,11 @@ const IMMEDIATE: &CStr = c"pmix.immediate";
 fn look_up(name: ProcessName, key: &CStr, patience: Patience) -> Result<Vec<u8>> {
     let get = Own::host().pmix.get().get.ok_or(Error::Unsupported)?;
     let mut value = ptr::null_mut::<sys::Value>();
-    let mut list = MaybeUninit::<sys::List>::uninit();
+    let mut list = MaybeUninit::<List>::uninit();
     let all = list.as_mut_ptr();
-    let mut immediate = sys::Value::truth(IMMEDIATE, sys::List::end(all));
+    let mut immediate = sys::Value::truth(IMMEDIATE, List::end(all));
     // SAFETY: room for a list, on our stack.
-    unsafe { all.write(sys::List::of(&raw mut immediate.item)) };
+    unsafe { all.write(List::of(&raw mut immediate.item)) };
     let directives = match patience {
         Patience::Waits => ptr::null_mut(),
         Patience::Immediate => all,

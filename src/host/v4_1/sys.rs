@@ -5,10 +5,9 @@
 //! the host's own headers; the generated header is `include/hawser_v4_1.h`.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::mem::offset_of;
 use std::ptr;
 
-use crate::host::sys::{Component, GroupHead, ListItem, MtlModule, Object, ProcessName};
+use crate::host::sys::{Component, GroupHead, List, ListItem, MtlModule, ProcessName};
 
 /// A matching transport's component.
 ///
@@ -219,33 +218,6 @@ impl Value {
             bytes: ptr::null_mut(),
             _pad2: [0; 64],
         }
-    }
-}
-
-/// A list of such values.
-///
-/// C: `opal_list_t`.
-#[repr(C)]
-pub struct List {
-    /// its object head
-    pub object: Object,
-    /// before the first and behind the last
-    pub sentinel: ListItem,
-    /// their number
-    pub length: usize,
-}
-
-const _: () = assert!(size_of::<List>() == 64);
-
-impl List {
-    /// Where a list at this address ends.
-    pub(in crate::host) const fn end(list: *mut Self) -> *mut ListItem {
-        list.wrapping_byte_add(offset_of!(Self, sentinel)).cast()
-    }
-
-    /// Of one item, which says itself that it is alone.
-    pub(in crate::host) const fn of(item: *mut ListItem) -> Self {
-        Self { object: Object::EMPTY, sentinel: ListItem::beside(item), length: 1 }
     }
 }
 

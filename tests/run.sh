@@ -104,6 +104,7 @@ for host in $hosts; do
 done
 each gni-mpi c-tests/gni-mpi.sh
 net_each gni-net c-tests/gni-net.sh
+step mpich - c-tests/mpich.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
 step capi-debian12 - c-tests/capi.sh debian12

@@ -18,7 +18,11 @@
 /* A program hangs that for so many seconds has taken no step (`doing`), and has had the processor for
  * a quarter of them; or for ten times as long, if it sleeps or gets no processor.
  * CHECK_WATCHDOG in the environment asks for another time, in seconds. */
-enum { CHECK_WATCHDOG_SECONDS = 120, CHECK_PRINTED_FAILURES = 20, CHECK_GUARD = 64 };
+#ifndef CHECK_PRINTED_FAILURES
+#define CHECK_PRINTED_FAILURES 20
+#endif
+
+enum { CHECK_WATCHDOG_SECONDS = 120, CHECK_GUARD = 64 };
 
 static const char *check_name;
 static int check_rank, check_size;

@@ -10,9 +10,9 @@
  *     registered ranks=5 connected=1 bytes=..
  *     memory ranks=5 connected=1 unregistered=.. heap=..     bytes in pages that it alone has written; bytes of malloc in use
  *
- * Both of `memory` have the stand-in's own in them, and all of Open MPI's: what they say is the difference between two
- * components over the same stand-in, or between two lines. `unregistered` is what it takes of the machine, in whole pages;
- * `heap` counts bytes, but also those that were never touched, those that are registered, and nothing that is mapped. */
+ * Both have the stand-in's own in them, and all of Open MPI's: they are for comparing two components over the same stand-in, or
+ * two lines. `unregistered` is what the process takes of the machine, in whole pages; `heap` is exact, but has what was never
+ * written, and what is registered, in it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { TAG = 1, AGAIN = 101 };
@@ -53,8 +54,8 @@ static void registered(int ranks, int connected)
     if (bytes != NULL) printf("registered ranks=%d connected=%d bytes=%lu\n", ranks, connected, (unsigned long)bytes());
 }
 
-/* The stand-in marks pages that are registered with a memory policy, and touches none of them itself. Where the kernel has no
- * policies, or refuses them, they cannot be told apart, and nothing is said. */
+/* Pages that are registered are known by the memory policy with which the stand-in marks them. Where the kernel has no policies,
+ * or refuses them, nothing is said. */
 static void memory(int ranks, int connected)
 {
     FILE *maps = fopen("/proc/self/numa_maps", "r");
@@ -79,6 +80,8 @@ int main(int argc, char **argv)
     if (turn == MAP_FAILED) return 2;
     ready = turn + 1;
 
+    /* A huge page would count as a whole, whatever was written of it. */
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

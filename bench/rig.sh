@@ -7,13 +7,13 @@
 #
 #     bench/rig.sh [--rounds N] [--devices D[,D]] [--quick] [-- WORD…]
 #
-# --rounds    5; in 6, each of the three has had each place in each order
+# --rounds    5; in 6 there is each order of the three once
 # --devices   rxe,siw
 # --quick     2 rounds of few sizes: 1 and 64 B, 4 and 256 KiB, 4 MiB; otherwise 1 B to 4 MiB by factors of 4
 # WORD…       more words for mpirun, for all
 #
-# A round takes some SECONDS. The machine is ended, and nothing is told, when a device takes more than 300 s a round, 200 with
-# --quick (`tests/rig/vm -t`, which counts less of them where others want the processors, too).
+# A round of one device takes one to two minutes. The machine of a device is ended, and there is no table, after 300 s for each round,
+# 200 with --quick (`tests/rig/vm -t`, where seconds count in part while more want to run than there are cores).
 #
 # On Debian 12 only, as bench/verbs.sh. Needs the rig's kernel (tests/rig/build-kernel), and builds openib (tests/rig/openib).
 root=$(cd "$(dirname "$0")/.." && pwd -P)
@@ -22,12 +22,12 @@ cd "$root" || exit 2
 . bench/header.sh
 
 # What the program runs with, one after the other: the last one's message rate counts.
-rounds=5 devices=rxe,siw runs="-f 4 -c 9 -t 0.2" limit=300
+rounds=5 devices=rxe,siw runs="-f 4 -c 9 -t 0.4" limit=300
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2; shift 2 ;;
     --devices) devices=$2; shift 2 ;;
-    --quick) rounds=2 runs="-m 4194304 -c 9 -t 0.5;-f 64 -M 262144 -c 9 -t 0.5" limit=200; shift ;;
+    --quick) rounds=2 runs="-m 4194304 -c 9 -t 0.2;-f 64 -M 262144 -c 9 -t 0.4" limit=200; shift ;;
     --) shift; break ;;
     *) sed -n '2,/^root/{/^root/d;s/^# \{0,1\}//p}' "$0"; exit 2 ;;
     esac

@@ -127,6 +127,16 @@ def more(kind, name, ranks, connected, than):
     pairs = zip(held.get((kind, name, ranks, connected), []), held.get((kind, name, *than), []))
     return [one - other for one, other in pairs]
 
+def rows(kind, name):
+    idle = {"each idle peer": [bytes / 3 for bytes in more(kind, name, 5, 0, (2, 0))]}
+    # What is in use of malloc is told where whole pages say too little, and nothing of it is registered.
+    return idle if kind == "heap" else {
+        "nobody is connected": held.get((kind, name, 5, 0), []),
+        **idle,
+        "the first connected peer": more(kind, name, 5, 1, (5, 0)),
+        "each other connected peer": [bytes for peer in (2, 3, 4) for bytes in more(kind, name, 5, peer, (5, peer - 1))],
+    }
+
 print("\nThe first message to a peer, beyond a later one, µs: median (least to most)")
 for of in ("the first peer", "each other peer"):
     for name in ("openib", "verbs"):
@@ -134,19 +144,13 @@ for of in ("the first peer", "each other peer"):
 print("\nBytes registered by a process of 5, while so many others are connected: 0 to 4")
 for name in ("openib", "verbs"):
     print(f"  {name}:", *(statistics.median_high(held["bytes", name, 5, count]) for count in range(5)))
-print("\nMemory of a process, bytes: median (least to most). In what is not registered is all of Open MPI, and of the stand-in")
-for kind, as_what in (("bytes", "registered"), ("unregistered", "not registered"), ("heap", "of malloc")):
-    rows = {"each idle peer": lambda name: [bytes / 3 for bytes in more(kind, name, 5, 0, (2, 0))]}
-    if kind != "heap":
-        rows = {
-            "nobody connected": lambda name: held.get((kind, name, 5, 0), []),
-            **rows,
-            "the first connected peer": lambda name: more(kind, name, 5, 1, (5, 0)),
-            "each other connected peer": lambda name: [bytes for peer in (2, 3, 4) for bytes in more(kind, name, 5, peer, (5, peer - 1))],
-        }
-    for of, row in rows.items():
-        for name in ("openib", "verbs"):
-            told(f"{as_what}, {of}, {name}", row(name))
+print("\nMemory of a process, bytes: median (least to most). What is not registered includes all of Open MPI's,")
+print("and the stand-in's own, which grows with what it is asked for")
+for kind, what in (("bytes", "registered"), ("unregistered", "not registered"), ("heap", "in use of malloc")):
+    beside = {name: rows(kind, name) for name in ("openib", "verbs")}
+    for of in beside["openib"]:
+        for name in beside:
+            told(f"{what}, {of}, {name}", beside[name][of])
 PYTHON
 }
 

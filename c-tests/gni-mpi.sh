@@ -35,19 +35,30 @@ run() {
     mpi_job "gni, hawser, $ranks ranks: $command $*" "$ranks" "$command" "${hawser[@]}" "$@"
 }
 
-# stock RANKS "PROGRAM ARGUMENT…" [OPTION …]: under the host's own, which nothing of ours is in the way of.
-stock() {
-    local ranks=$1 line="gni, the host's own, $1 ranks: $2 ${*:3}" begin=$SECONDS
+# alone LINE RANKS "PROGRAM ARGUMENT…" OPTION…: under the host's own, which nothing of ours is in the way of.
+alone() {
+    local line=$1 ranks=$2 begin=$SECONDS
     local -a command
-    read -ra command <<<"$2"
-    shift 2
+    read -ra command <<<"$3"
+    shift 3
     wanted "$line" || return 0
     log=$work/logs/$(tr -c 'a-z0-9\n' - <<<"$line")
-    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" "${provider[@]}" --mca pml cm --mca mtl ofi \
-        --mca mtl_ofi_provider_include gni "$@" "$root/$work/${command[0]}" "${command[@]:1}" >"$log" 2>&1 </dev/null
+    c-tests/patience.sh 180 "${there[@]}" mpirun --oversubscribe -n "$ranks" "${provider[@]}" "$@" "$root/$work/${command[0]}" \
+        "${command[@]:1}" >"$log" 2>&1 </dev/null
     status=$?
     [ "$status" = 0 ] && says "^PASS ${command[0]}\$"
     check "$line ($((SECONDS - begin)) s)" $?
+}
+
+# stock RANKS "PROGRAM ARGUMENT…" [OPTION …]: its OFI MTL.
+stock() {
+    alone "gni, the host's own, $1 ranks: $2 ${*:3}" "$1" "$2" --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include gni "${@:3}"
+}
+
+# stock_btl RANKS "PROGRAM ARGUMENT…" [OPTION …]: its OFI BTL, for messages and for windows.
+stock_btl() {
+    alone "gni, the host's own OFI BTL, $1 ranks: $2 ${*:3}" "$1" "$2" --mca pml ob1 --mca btl ofi,self --mca btl_ofi_mode 2 \
+        --mca btl_ofi_provider_include gni --mca osc rdma "${@:3}"
 }
 
 few=3000
@@ -70,8 +81,14 @@ run 2 "threads 100" "${several[@]}"
 run 4 "coll small" "${several[@]}"
 run 2 probe "${several[@]}" --mca mtl_ofi_av table
 [ "$host" = debian12 ] || run 2 sessions
+# What waits in the MTL because the provider takes no more, and what nobody receives.
+run 2 full
+run 2 "unmatched keep"
+run 3 "mixed 7"
 if whole; then
     FI_PROVIDER_PATH=$root/target/fi run 4 "spawn ports"
+    run 2 "unmatched free"
+    for program in sizes "alltoall 2 20000" ibsend; do run 4 "$program"; done
     run 2 p2p --mca mpi_yield_when_idle 0
     run 40 "p2p small"
 fi
@@ -91,6 +108,9 @@ fi
 stock 2 coll
 stock 4 "coll small"
 stock 2 "coll small" --mca mtl_ofi_enable_sep 1 --mca mtl_ofi_num_ctxts 4
+stock_btl 2 "p2p small"
+stock_btl 2 "rma allocate"
+stock_btl 4 "coll small"
 line="gni, the host's own: it is that"
 if wanted "$line"; then
     log=$work/logs/who

@@ -346,6 +346,29 @@ class Page(unittest.TestCase):
         for row in rows:
             self.assertRegex(text, rf"(?m)^ +{row['bytes']} .* {float(row['median']):.3f} +{float(row['lowest']):.3f} +{float(row['highest']):.3f} ")
 
+    def test_each_side_of_a_log_stands_beside_the_candidate_in_a_table_of_its_own_in_whatever_order_they_ran(self):
+        said = {}  # [side][kind, size][round]; a later run of the same round counts
+        for run in re.split(r"(?m)^(?=run )", read(LOGS, "debian12/rig/log"))[1:]:
+            first, *lines = run.splitlines()
+            for line in lines:
+                kind, values = line.split()[0], words_of(line)
+                if kind in KEYS:
+                    row = said.setdefault(words_of(first)["variant"], {}).setdefault((kind, values["size"]), {})
+                    row[words_of(first)["round"]] = float(values[KEYS[kind]])
+        self.assertEqual(set(said), {"verbs", "openib", "tcp"})
+        for row in (row for side in said.values() for row in side.values()):
+            self.assertEqual(set(row), {"1", "2"})
+        text = self.report("pairs", os.path.join(LOGS, "debian12/rig/log")).stdout
+        tables = re.split(r"(?m)^(?=debian12, )", text)[1:]
+        self.assertEqual([table.splitlines()[0] for table in tables],
+                         [f"debian12, siw, verbs beside {side}: 2 rounds" for side in ("openib", "tcp")])
+        for table, side in zip(tables, ("openib", "tcp")):
+            for (kind, size), ours in said["verbs"].items():
+                theirs = said[side][kind, size]
+                ratios = [ours[key] / theirs[key] if kind == "latency" else theirs[key] / ours[key] for key in ours]
+                part = re.search(rf"(?s)\n  {kind}: .*?\n\n", table).group()
+                self.assertRegex(part, rf"(?m)^ +{size} .* {statistics.median(ratios):.3f} +{min(ratios):.3f} +{max(ratios):.3f} ")
+
 
 class Lines(unittest.TextTestResult):
     """A line for each test."""

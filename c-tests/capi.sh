@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The library's own C functions (include/hawser.h): programs without Open MPI, built with what `make install` has put
-# into an empty folder and its pkg-config file, and nothing else; each case is two processes.
+# into an empty folder and its pkg-config file, and nothing else; each case is two processes, or three.
 #
 #     c-tests/capi.sh debian12|debian13 [WORD …]
 #
@@ -37,7 +37,7 @@ for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 build() {
     local folder=$1 name
     shift
-    for name in traffic again streamed overtaken company argument matched parting halted refused growth growth-matched; do
+    for name in traffic again streamed overtaken company argument matched parting halted refused survivors growth growth-matched; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
     for name in "${examples[@]}"; do
@@ -102,6 +102,8 @@ ways_of() {
     *:short | *:million) ways=plain ;;
     # What is below the byte transports does not know its host.
     debian13:*) [ -z "${transport-}" ] || whole || ways=plain ;;
+    # Valgrind takes too long for so many connections.
+    *:often) ;;
     # Those have threads with little stack, a child, signals and no descriptors: what valgrind has in their place is no test of
     # these.
     *:closed | *:forked | *:returned | *:sampled | *:stacks | *:untouchable | *:poor) ;;
@@ -171,6 +173,23 @@ for transport in smcuda usnic verbs; do
         job "verbs, a slow queue pair: what is sent right before its peer is deleted arrives" overtaken verbs end
         settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES=iwarp_0=127.0.0.1/iwarp "${slow[@]}")
         job "verbs over iWARP, a slow queue pair: what is sent right before its peer is deleted arrives" overtaken verbs end
+        # Of three processes two lose each other; of those whose link goes down each has a device of its own.
+        processes=("${there[@]}") addresses='ip link set lo up && ip addr add 127.0.0.2/8 dev lo && ip addr add 127.0.0.3/8 dev lo && exec "$@"'
+        mkdir -p "$work/control"
+        for over in "RoCE roce" "iWARP iwarp"; do
+            read -r called kind <<<"$over"
+            settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES="${kind}_0=127.0.0.1/$kind")
+            # How often a peer has asked is more than eight bits can count.
+            job "verbs over $called: more than 255 attempts to connect, and to be connected, with one peer do no harm" again verbs often
+            job "verbs over $called, three processes: of one that is killed the others hear, and go on with each other" survivors verbs killed
+            job "verbs over $called, three processes: a completion error ends that endpoint alone" survivors verbs completion
+            job "verbs over $called, three processes: what is no message ends that endpoint alone" survivors verbs corrupt
+            settings[1]=HAWSER_VERBS_DEVICES=first=127.0.0.1/$kind,second=127.0.0.2/$kind,third=127.0.0.3/$kind
+            settings+=(HAWSER_VERBS_CONTROL="$root/$work/control")
+            there=(unshare -n sh -c "$addresses" sh "${processes[@]}")
+            job "verbs over $called, three processes: of one whose link stays down the others hear, and go on with each other" survivors verbs unplugged
+            there=("${processes[@]}")
+        done
         settings=("${others[@]}")
     fi
     # Over datagrams the owner of the memory reads and writes it, as anybody does: with the processor. A device that cannot

@@ -133,6 +133,33 @@ if wanted "$line"; then
     [ "$(sort -u "$log")" = "tally with-the-managers-time 0" ]
     check "$line" $?
 fi
+# Whoever accepts a message says how long its sender waits where it meets no buffer, on connections that rdma_cm makes, too: not for
+# the 655 ms of code 0, which librdmacm leaves, and which may be asked for.
+for code in 12 0; do
+    line="verbs over roce, 2 ranks: the receiver-not-ready timer (ib_min_rnr_timer) is set where rdma_cm connects"
+    [ $code != 0 ] || line="$line: the stand-in sees where it is not"
+    wanted "$line" || continue
+    over roce
+    mpi_job "$line: p2p" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_ib_min_rnr_timer $code
+    log=$work/left
+    grep -h '^tally with-the-managers-receiver-timer ' "$ledger".* >"$log"
+    [ "$(wc -l <"$log")" = 2 ] && [ "$(awk -v code=$code '($3 > 0) != (code == 0)' "$log" | wc -l)" = 0 ]
+    check "$line" $?
+done
+# What a process publishes is longer than eight bits can say: of twelve queues of which all is written out.
+queues=P,128,256,192,128,4
+for size in 256 512 1024 1536 2048 3072 4096 8192 12288 32768 65536; do queues+=:S,$size,1024,1008,64,16; done
+for kind in roce iwarp; do
+    line="verbs over $kind, 2 ranks: a record longer than 255 bytes"
+    wanted "$line" || continue
+    over $kind
+    mpi_job "$line" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_receive_queues "$queues"
+    log=$work/left
+    grep -h '^thing queue-pairs ' "$ledger".* >"$log"
+    # One more where a process asks to be connected.
+    [ "$(awk '$4 >= 12' "$log" | wc -l)" = 2 ] && [ ${#queues} -gt 255 ]
+    check "$line: all twelve queues are connected" $?
+done
 # Buffers of a shared queue are posted as lists: of 4096 with much fewer calls, though what comes is posted again as well.
 line="verbs over roce, 2 ranks: buffers are posted many at a time"
 if wanted "$line"; then
@@ -387,6 +414,96 @@ if wanted "$line"; then
     [ "$status" != 0 ] && says 'is used, and its memory was unmapped meanwhile'
     check "$line" $?
 fi
+
+# --- what is counted seldom
+
+# summed "LINE" KIND RANKS "PROGRAM ARGUMENT…" CONDITION [OPTION …]: what all ranks have counted is so: an awk expression, of
+# `all[RANK, NAME]`, of the `sum`, `least` and `most` of a NAME over the ranks, and of `burst[NUMBER, NAME]`, which `counted` says.
+summed() {
+    local line="verbs over $2, $3 ranks: $1" condition=$5 kind=$2 ranks=$3 command=$4
+    shift 5
+    wanted "$line" || return 0
+    over "$kind"
+    rm -f "$work/go-on"
+    mpi_job "$line" "$ranks" "$command" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" "$@"
+    awk -v ranks="$ranks" '
+        $1 == "counter" {
+            all[$2, $3] = $4; sum[$3] += $4; seen[$2] = 1
+            if (!($3 in most) || $4 > most[$3]) most[$3] = $4
+            if (!($3 in least) || $4 < least[$3]) least[$3] = $4
+        }
+        $1 == "burst" { burst[$2, $3] = $4 }
+        END { for (rank in seen) count++; exit !(count == ranks && ('"$condition"')) }' "$log" || not_ok "$line: $condition" "$log"
+    verbs_ledger "$ledger" "$ranks" >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+nothing_bad='sum["num_failed"] + sum["num_corrupt"] + sum["num_dropped"] + sum["num_rnr"] == 0'
+for kind in roce iwarp; do
+    # Of those who send first, one asks to be connected and another connects, whichever ranks have the smaller addresses. Each who
+    # is asked rejects that, and connects; the other one may be connected before it has read the rejection.
+    summed "each connection has a CTS of either side, and who may not connect has asked the other to" $kind 3 "counted ring" \
+        'least["num_connected"] == 2 && sum["num_connected"] == 6 && sum["num_initiated"] == 3 && sum["num_attempts"] == 6 &&
+        least["num_cts_sent"] == 2 && sum["num_cts_sent"] == 6 && least["num_cts_received"] == 2 && sum["num_cts_received"] == 6 &&
+        sum["num_kicks"] >= 1 && sum["num_kicks"] <= 2 && sum["num_rejects"] == sum["num_kicks"] &&
+        sum["num_rejected"] <= sum["num_kicks"] && most["max_handover_us"] > 0 &&
+        least["num_stalls_connection"] == 1 && sum["num_stalls_connection"] == 3 && '"$nothing_bad"
+    # The first request cannot be accepted, and none of its attempt.
+    summed "a request that is rejected is counted, and asked again" $kind 2 "counted ring" \
+        'sum["num_rejected"] >= 1 && sum["num_attempts"] == 4 && sum["num_connected"] == 2 && '"$nothing_bad" \
+        -x HAWSER_VERBS_FAULTS=rdma_accept:1:12
+    # Of three shared queues a peer is lent the first four credits each.
+    summed "credits of shared queues are lent" $kind 3 "counted ring" \
+        'least["num_credits_lent"] == 2 * 3 * 4 && most["num_credits_lent"] == 2 * 3 * 4'
+    summed "there are no such credits where all queues are private" $kind 3 "counted ring" \
+        'sum["num_credits_lent"] + sum["num_recalls"] == 0' --mca btl_verbs_receive_queues P,128,16:P,65536,16
+    # There are four buffers for four peers, of which one could use more than one.
+    summed "credits that are not used are asked back" $kind 5 "counted recall" \
+        'all[0, "num_recalls"] >= 1 && all[0, "num_credits_lent"] > 4 && '"$nothing_bad" \
+        --mca btl_verbs_receive_queues P,128,16:S,4096,4,2,4:S,65536,64
+    # What is begun first waits for whatever there is too little of, and all that follows for its turn.
+    stalls="connection credit slot buffer"
+    stalled() { # WHAT FIRST SECOND NUMBER OPTION …
+        local what=$1 first=$2 second=$3 number=$4 name condition
+        shift 4
+        condition="burst[$number, \"num_stalls_$what\"] == 1"
+        for name in $stalls; do [ "$name" = "$what" ] || condition+=" && burst[$number, \"num_stalls_$name\"] == 0"; done
+        summed "what waits for a $what is counted as that" $kind 2 "counted burst $root/$work/go-on $first $second 1000" "$condition" "$@"
+    }
+    stalled connection 10 1 1
+    stalled credit 1 20 2 --mca btl_verbs_receive_queues P,65536,8,4
+    stalled buffer 1 20 2 --mca btl_verbs_receive_queues P,65536,32,16 --mca btl_verbs_free_list_num 4 --mca btl_verbs_free_list_max 4
+    # The first has had the peer lend more credits than there are places.
+    stalled slot 400 60 2 --mca btl_verbs_receive_queues P,128,16:S,65536,400,200,1
+done
+
+# --- the short path asks for nothing
+
+"${there[@]}" gcc -O2 -Wall -Wextra -Werror -fPIC -shared c-tests/verbs/preload/calls.c -o "$work/calls.so" -ldl >"$log" 2>&1 ||
+    give_up "what is preloaded compiles"
+# asked "LINE" KIND "LENGTH ROUNDS …" CONDITION: what hawser has asked of the C library between two marks is so, in either rank.
+asked() {
+    local line="verbs over $2, 2 ranks: $1" condition=$4
+    wanted "$line" || return 0
+    over "$2"
+    mpi_job "$line" 2 "steady $3" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x "LD_PRELOAD=$root/$work/calls.so"
+    awk '
+        $1 == "calls" && NF == 4 { all[$2, $3] = $4; ranks[$2] = 1 }
+        END {
+            for (rank in ranks) {
+                allocations = all[rank, "allocations"]; locks = all[rank, "locks"]; system_calls = all[rank, "system-calls"]
+                if (!('"$condition"')) bad = 1
+                count++
+            }
+            exit bad || count != 2
+        }' "$log" || not_ok "$line: $condition" "$log"
+}
+for kind in roce iwarp; do
+    asked "short messages take no allocation, lock or system call" $kind "8 5000" "allocations + locks + system_calls == 0"
+    asked "nor do streams of them" $kind "8 250 stream" "allocations + locks + system_calls == 0"
+    # What is counted is there where there is something to be counted.
+    asked "long messages take allocations, and these are counted" $kind "65536 100" "allocations > 0"
+    asked "to be connected takes allocations and system calls, and these are counted" $kind "8 100 new" \
+        "allocations > 0 && system_calls > 0"
+done
 
 # The kernel loses the way to a peer, which goes on answering. A process that computes meanwhile asks before it gives it up.
 for kind in roce iwarp; do

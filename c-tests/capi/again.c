@@ -4,7 +4,7 @@
  */
 #include "side.h"
 
-enum { TAG = 7, ROUNDS = 6 };
+enum { TAG = 7, ROUNDS = 6, OFTEN = 300 };
 
 static long received, ended, failed;
 /* What has to be received and to end. */
@@ -116,6 +116,36 @@ static void case_waited(void)
     leave();
 }
 
-static const struct one_case cases[] = {{"kept", case_kept}, {"waited", case_waited}};
+static uint64_t counter(const char *name)
+{
+    uint64_t value = 0;
+    IS(0, side.table->counter(side.module, name, &value));
+    return value;
+}
+
+/* More often than eight bits count, and each time the one sends first that has to ask the other to connect. */
+static void case_often(void)
+{
+    begin_here();
+    int asks = counter("num_initiated") == 0;
+    uint64_t kicks = counter("num_kicks");
+    for (int round = 0; round < OFTEN; round++) {
+        if (me == 0) {
+            IS(0, side.table->del_peers(side.module, 1, &side.to));
+            add();
+        }
+        meet();
+        heard++, said++;
+        if (!asks) UNTIL(received == heard);
+        send_one(40);
+        UNTIL(received == heard && ended == said);
+    }
+    /* What crosses is asked again. */
+    CHECK(counter("num_connected") >= 1 + OFTEN && counter("num_attempts") >= 1 + OFTEN && failed == 0);
+    CHECK(asks ? counter("num_kicks") - kicks >= OFTEN : counter("num_rejects") >= OFTEN);
+    leave();
+}
+
+static const struct one_case cases[] = {{"kept", case_kept}, {"waited", case_waited}, {"often", case_often}};
 
 MAIN(cases)

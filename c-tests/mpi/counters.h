@@ -34,17 +34,34 @@ static inline void counters_begin(const char *prefix)
     }
 }
 
+/* The values of all modules together; where `tells`, it says that of each where there are several. */
+static inline unsigned long long counters_sum(int i, bool tells)
+{
+    unsigned long long values[counters[i].values > 0 ? counters[i].values : 1], sum = 0;
+    MPI(MPI_T_pvar_read(counters_session, counters[i].handle, values));
+    for (int module = 0; module < counters[i].values; module++) {
+        sum += values[module];
+        if (tells && counters[i].values > 1)
+            printf("module %d %d %s %llu\n", check_rank, module, counters[i].name, values[module]);
+    }
+    return sum;
+}
+
+/* What one has counted until now. */
+static inline unsigned long long counters_now(const char *name)
+{
+    int i = 0;
+    while (i < counters_count && strcmp(counters[i].name, name) != 0)
+        i++;
+    if (!CHECK(i < counters_count))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    return counters_sum(i, false);
+}
+
 static inline void counters_print(void)
 {
     for (int i = 0; i < counters_count; i++) {
-        unsigned long long values[counters[i].values > 0 ? counters[i].values : 1], sum = 0;
-        MPI(MPI_T_pvar_read(counters_session, counters[i].handle, values));
-        for (int module = 0; module < counters[i].values; module++) {
-            sum += values[module];
-            if (counters[i].values > 1)
-                printf("module %d %d %s %llu\n", check_rank, module, counters[i].name, values[module]);
-        }
-        printf("counter %d %s %llu\n", check_rank, counters[i].name, sum);
+        printf("counter %d %s %llu\n", check_rank, counters[i].name, counters_sum(i, true));
         MPI(MPI_T_pvar_handle_free(counters_session, &counters[i].handle));
     }
     MPI(MPI_T_pvar_session_free(&counters_session));

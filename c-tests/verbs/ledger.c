@@ -31,6 +31,7 @@ static const char *const tally_names[TALLIES] = {
     [SPOKE_FIRST] = "responder-spoke-first",
     [FLUSHED] = "flushed",
     [PATIENT] = "with-the-managers-time",
+    [SLOW] = "with-the-managers-receiver-timer",
     [UNTOLD] = "sent-out-of-memory-untold",
 };
 static struct { unsigned long made, left, most; } things[THINGS];

@@ -350,6 +350,8 @@ static int destroy(struct qp *qp)
 {
     uint64_t since = 0;
     LIVE(qp, KIND_QP, "queue pair");
+    /* Who had sent to it and met no receive would have waited for 655 ms. */
+    if (!qp->device->iwarp && qp->expected > 1 && qp->attr.min_rnr_timer == 0) ledger_tally(SLOW);
     struct ibv_qp *public = &qp->public;
     struct wire *wire = qp->wire;
     /* siw flushes what is under way; rxe forgets it. */

@@ -27,10 +27,11 @@ unset "${!HAWSER_VERBS_@}"
 loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
 
 # over ROCE_OR_IWARP: fills `device`, what a job needs to have such a device; of ONE+ANOTHER, what it needs to have both; of
-# KIND:2, what it needs to have one with two ports.
+# KIND:2, what it needs to have one with two ports; of KIND6, at an address of IPv6.
 over() {
     local devices=$1_0=127.0.0.1/$1
     case $1 in
+    *6) devices=six=::1/${1%6} ;;
     *+*) devices=first=10.97.1.1/${1%+*},second=10.97.2.1/${1#*+} ;;
     *:2) devices=both=10.97.1.1+10.97.2.1/${1%:2} ;;
     esac
@@ -160,6 +161,11 @@ for kind in roce iwarp; do
     [ "$(awk '$4 >= 12' "$log" | wc -l)" = 2 ] && [ ${#queues} -gt 255 ]
     check "$line: all twelve queues are connected" $?
 done
+# At addresses of IPv6.
+loopback=(--mca btl_verbs_ipaddr_include ::1/128)
+for kind in roce6 iwarp6; do run $kind 2 "p2p small"; done
+run roce6 4 "coll small"
+loopback=(--mca btl_verbs_ipaddr_include 127.0.0.0/8)
 # Buffers of a shared queue are posted as lists: of 4096 with much fewer calls, though what comes is posted again as well.
 line="verbs over roce, 2 ranks: buffers are posted many at a time"
 if wanted "$line"; then
@@ -477,6 +483,7 @@ done
 
 # --- the short path asks for nothing
 
+log=$work/log
 "${there[@]}" gcc -O2 -Wall -Wextra -Werror -fPIC -shared c-tests/verbs/preload/calls.c -o "$work/calls.so" -ldl >"$log" 2>&1 ||
     give_up "what is preloaded compiles"
 # asked "LINE" KIND "LENGTH ROUNDS …" CONDITION: what hawser has asked of the C library between two marks is so, in either rank.

@@ -37,9 +37,9 @@ void id_use(struct id *id, struct port *port)
 void id_names(struct id *id, int fd, bool with_peer)
 {
     struct rdma_addr *addr = &id->public.route.addr;
-    socklen_t size = sizeof addr->src_sin;
+    socklen_t size = sizeof addr->src_storage;
     getsockname(fd, &addr->src_addr, &size);
-    size = sizeof addr->dst_sin;
+    size = sizeof addr->dst_storage;
     if (with_peer) getpeername(fd, &addr->dst_addr, &size);
 }
 
@@ -90,12 +90,12 @@ PUBLIC int standin_rdma_destroy_id(struct rdma_cm_id *public)
 /* --- addresses */
 
 /* A socket with this address, which is the id's from now on. */
-static int bind_to(struct id *id, const struct sockaddr_in *address)
+static int bind_to(struct id *id, const struct sockaddr *address)
 {
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return errno;
-    if (address->sin_port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (const struct sockaddr *)address, sizeof *address) != 0) {
+    if (((const struct sockaddr_in *)(const void *)address)->sin_port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, address, address_size(address)) != 0) {
         int error = errno;
         close(fd);
         return error;
@@ -107,13 +107,12 @@ static int bind_to(struct id *id, const struct sockaddr_in *address)
 
 static int bind_id(struct id *id, const struct sockaddr *address)
 {
-    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)address;
     if (id->state != ID_IDLE) return EINVAL;
-    if (address->sa_family != AF_INET) return EAFNOSUPPORT;
-    int error = bind_to(id, in);
+    if (address_size(address) == 0) return EAFNOSUPPORT;
+    int error = bind_to(id, address);
     if (error != 0) return error;
-    if (in->sin_addr.s_addr != INADDR_ANY) {
-        struct port *port = port_at(in->sin_addr);
+    if (!is_any(address)) {
+        struct port *port = port_at(address);
         if (port == NULL) {
             close(id->fd);
             id->fd = -1;
@@ -135,34 +134,38 @@ PUBLIC int standin_rdma_bind_addr(struct rdma_cm_id *public, struct sockaddr *ad
 }
 
 /* The address that the kernel would send from. */
-static int source_for(const struct sockaddr_in *peer, struct sockaddr_in *source)
+static int source_for(const struct sockaddr_storage *peer, struct sockaddr_storage *source)
 {
     socklen_t size = sizeof *source;
-    struct sockaddr_in to = *peer;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
+    struct sockaddr_storage to = *peer;
+    in_port_t *port = &((struct sockaddr_in *)(void *)&to)->sin_port; /* at the same place in either family */
+    int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), error = 0;
     if (fd < 0) return errno;
-    if (to.sin_port == 0) to.sin_port = htons(9);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 || getsockname(fd, (struct sockaddr *)source, &size) != 0)
+    if (*port == 0) *port = htons(9);
+    if (connect(fd, (struct sockaddr *)&to, address_size((struct sockaddr *)&to)) != 0 ||
+        getsockname(fd, (struct sockaddr *)source, &size) != 0)
         error = errno;
     close(fd);
-    source->sin_port = 0;
+    ((struct sockaddr_in *)(void *)source)->sin_port = 0;
     return error;
 }
 
 static int find_source(struct id *id, const struct sockaddr *from)
 {
-    struct sockaddr_in source = {.sin_family = AF_INET};
+    struct sockaddr_storage storage = {.ss_family = id->public.route.addr.dst_addr.sa_family};
+    struct sockaddr *source = (struct sockaddr *)&storage;
     if (id->port != NULL) return 0;
-    if (from != NULL) source.sin_addr = ((const struct sockaddr_in *)(const void *)from)->sin_addr;
-    if (source.sin_addr.s_addr == INADDR_ANY) {
-        int error = source_for(&id->public.route.addr.dst_sin, &source);
+    if (from != NULL) memcpy(source, from, address_size(from));
+    ((struct sockaddr_in *)(void *)source)->sin_port = 0;
+    if (is_any(source)) {
+        int error = source_for(&id->public.route.addr.dst_storage, &storage);
         if (error != 0) return error;
     }
-    struct port *port = port_at(source.sin_addr);
+    struct port *port = port_at(source);
     if (port == NULL) return ENODEV;
     if (id->fd >= 0) close(id->fd);
     id->fd = -1;
-    int error = bind_to(id, &source);
+    int error = bind_to(id, source);
     if (error == 0) id->port = port;
     return error;
 }
@@ -173,9 +176,9 @@ PUBLIC int standin_rdma_resolve_addr(struct rdma_cm_id *public, struct sockaddr 
     struct id *id = (struct id *)public;
     LIVE(id, KIND_ID, "id");
     if (id->state != ID_IDLE && id->state != ID_BOUND) return refuse(EINVAL);
-    if (to->sa_family != AF_INET || (from != NULL && from->sa_family != AF_INET)) return refuse(EAFNOSUPPORT);
+    if (address_size(to) == 0 || (from != NULL && from->sa_family != to->sa_family)) return refuse(EAFNOSUPPORT);
     if (timeout <= 0) return refuse(EINVAL);
-    memcpy(&public->route.addr.dst_sin, to, sizeof(struct sockaddr_in));
+    memcpy(&public->route.addr.dst_storage, to, address_size(to));
     int error = find_source(id, from);
     id->state = ID_ADDRESS_QUERY;
     event_post(id, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);

@@ -110,7 +110,7 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
     if (!is_iwarp(id) && param->private_data_len > REQUEST_DATA) return EINVAL;
     if (!resources_fit(id, param)) return EINVAL;
     int fd = id->fd;
-    if (fd < 0) fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) fd = socket(id->public.route.addr.dst_addr.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     id->fd = -1;
     if (fd < 0) return errno;
     id->param = *param;
@@ -120,7 +120,7 @@ static int start_connect(struct id *id, const struct rdma_conn_param *param)
         id->param.responder_resources = (uint8_t)id->port->device->limits->rd_atom;
     if (param->initiator_depth == RDMA_MAX_INIT_DEPTH) id->param.initiator_depth = (uint8_t)id->port->device->limits->rd_atom;
     if (param->private_data_len != 0) memcpy(id->data, param->private_data, param->private_data_len);
-    int error = connect(fd, &id->public.route.addr.dst_addr, sizeof(struct sockaddr_in)) == 0 ? 0 : errno;
+    int error = connect(fd, &id->public.route.addr.dst_addr, address_size(&id->public.route.addr.dst_addr)) == 0 ? 0 : errno;
     if (error == EINPROGRESS && is_iwarp(id)) error = connect_now(id, fd);
     if (error != 0 && error != EINPROGRESS) {
         close(fd);
@@ -199,15 +199,16 @@ void listener_drop(struct id *id)
 
 void cm_incoming(struct wire *listener)
 {
-    struct sockaddr_in here;
-    socklen_t size = sizeof here;
+    struct sockaddr_storage storage;
+    struct sockaddr *here = (struct sockaddr *)&storage;
+    socklen_t size = sizeof storage;
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
-    if (getsockname(fd, (struct sockaddr *)&here, &size) != 0 || port_at(here.sin_addr) == NULL) {
+    if (getsockname(fd, here, &size) != 0 || port_at(here) == NULL) {
         close(fd);
         return;
     }
-    struct wire *wire = wire_make(fd, port_at(here.sin_addr));
+    struct wire *wire = wire_make(fd, port_at(here));
     wire->passive = true;
     wire->listener = listener->id;
     wire_watch(wire);

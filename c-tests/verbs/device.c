@@ -27,11 +27,13 @@ static void port_add(struct device *device, const char *address)
     struct port *port = &device->ports[device->port_count++];
     port->device = device;
     port->number = device->port_count;
-    if (inet_pton(AF_INET, address, &port->address) != 1)
+    char mapped[64];
+    snprintf(mapped, sizeof mapped, "%s%s", strchr(address, ':') == NULL ? "::ffff:" : "", address);
+    if (inet_pton(AF_INET6, mapped, &port->address) != 1)
         violation("HAWSER_VERBS_DEVICES: `%s` is not an address", address);
     port->mac[0] = 2;
     port->mac[1] = (uint8_t)device->iwarp;
-    memcpy(port->mac + 2, &port->address, 4);
+    memcpy(port->mac + 2, port->address.s6_addr + 12, 4);
 }
 
 /* The addresses are joined by `+`. */
@@ -73,11 +75,32 @@ void devices_read(void)
     free(copy);
 }
 
-struct port *port_at(struct in_addr address)
+struct in6_addr address_of(const struct sockaddr *address)
 {
+    struct in6_addr whole = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    if (address->sa_family == AF_INET6) return ((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    memcpy(whole.s6_addr + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
+    return whole;
+}
+
+socklen_t address_size(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6) return sizeof(struct sockaddr_in6);
+    return address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : 0;
+}
+
+bool is_any(const struct sockaddr *address)
+{
+    struct in6_addr whole = address_of(address);
+    return address->sa_family == AF_INET6 ? IN6_IS_ADDR_UNSPECIFIED(&whole) : memcmp(whole.s6_addr + 12, "\0\0\0", 4) == 0;
+}
+
+struct port *port_at(const struct sockaddr *address)
+{
+    struct in6_addr wanted = address_of(address);
     for (struct device *device = devices; device < devices + device_count; device++)
         for (struct port *port = device->ports; port < device->ports + device->port_count; port++)
-            if (port->address.s_addr == address.s_addr && !device->removed) return port;
+            if (IN6_ARE_ADDR_EQUAL(&port->address, &wanted) && !device->removed) return port;
     return NULL;
 }
 
@@ -94,10 +117,11 @@ static unsigned port_interface(const struct port *port)
     struct ifaddrs *list, *item;
     unsigned found = 0;
     if (getifaddrs(&list) != 0) return 0;
-    for (item = list; item != NULL && found == 0; item = item->ifa_next)
-        if (item->ifa_addr != NULL && item->ifa_addr->sa_family == AF_INET &&
-            ((struct sockaddr_in *)item->ifa_addr)->sin_addr.s_addr == port->address.s_addr)
-            found = if_nametoindex(item->ifa_name);
+    for (item = list; item != NULL && found == 0; item = item->ifa_next) {
+        if (item->ifa_addr == NULL || address_size(item->ifa_addr) == 0) continue;
+        struct in6_addr address = address_of(item->ifa_addr);
+        if (IN6_ARE_ADDR_EQUAL(&address, &port->address)) found = if_nametoindex(item->ifa_name);
+    }
     freeifaddrs(list);
     return found;
 }
@@ -289,8 +313,7 @@ static int gid_of(const struct port *port, uint32_t index, union ibv_gid *gid)
         memcpy(gid->raw + 8, &guid, 8);
         gid->raw[8] ^= 2;
     } else if (!iwarp && index == 1) {
-        gid->raw[10] = gid->raw[11] = 0xff;
-        memcpy(gid->raw + 12, &port->address, 4);
+        memcpy(gid->raw, &port->address, 16);
     } else {
         return ENODATA;
     }

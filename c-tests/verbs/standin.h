@@ -120,7 +120,7 @@ enum { PORTS = 2 };
 struct port {
     struct device *device;
     uint8_t number; /* from 1 */
-    struct in_addr address;
+    struct in6_addr address; /* IPv4 as ::ffff:a.b.c.d */
     uint8_t mac[6];
     bool says_down;
     bool down; /* nothing goes in or out */
@@ -136,7 +136,10 @@ struct device {
 extern struct device *devices;
 extern size_t device_count;
 void devices_read(void);
-struct port *port_at(struct in_addr address);
+struct port *port_at(const struct sockaddr *address);
+struct in6_addr address_of(const struct sockaddr *address);
+socklen_t address_size(const struct sockaddr *address); /* 0 of other families */
+bool is_any(const struct sockaddr *address);
 struct context *device_open(struct device *device);
 
 struct context {

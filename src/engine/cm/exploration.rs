@@ -249,6 +249,26 @@ fn an_acceptor_lives_again_in_every_state() {
 }
 
 #[test]
+fn over_iwarp_what_fails_closes_ends_is_removed_or_lives_again_does_so_in_every_state() {
+    let start = Budget { wants: [1, 1, 0], ..Budget::default() };
+    for (budget, explored) in [
+        (Budget { doubles: 1, lates: 1, ..start }, (48_564, [246, 215, 1])),
+        (Budget { errors: 2, losses: 1, ..start }, (28_487, [296, 405, 1])),
+        (Budget { faults: 2, ..start }, (28_310, [506, 49, 16])),
+        (Budget { closes: [0, 1, 0], ..start }, (14_179, [6, 21, 4])),
+        (Budget { closes: [1, 0, 0], ..start }, (14_745, [6, 17, 4])),
+        (Budget { finalizes: [0, 1, 0], ..start }, (25_184, [6, 29, 4])),
+        (Budget { finalizes: [1, 0, 0], ..start }, (28_361, [6, 32, 4])),
+        (Budget { removals: [1, 1, 0], ..start }, (15_681, [6, 354, 1])),
+        (Budget { deaths: [0, 1, 0], ..start }, (125_063, [35, 30, 11])),
+        (Budget { deaths: [1, 0, 0], ..start }, (71_010, [35, 49, 12])),
+    ] {
+        let found = explore(pair(Wire::Iwarp, 1, budget));
+        assert_eq!((found.states, found.rests), explored, "states explored, and those at rest of {budget:?}");
+    }
+}
+
+#[test]
 fn sides_with_different_queues_both_fail() {
     let budget = Budget { wants: [1, 1, 0], losses: 1, ..Budget::default() };
     let mut first = pair(Wire::InfiniBand, 1, budget);

@@ -624,6 +624,25 @@ fn no_host_symbol_is_declared() {
     enforce(host_symbols);
 }
 
+/// The verbs component's thread makes connections, and never calls the host or registers memory: what it is made of names neither.
+#[test]
+fn the_connection_thread_knows_neither_the_host_nor_registrations() {
+    let is_its = |source: &&Source| {
+        let path = source.path.to_string_lossy();
+        ["src/btl/verbs/connector.rs", "src/btl/verbs/office.rs"].iter().any(|one| path.ends_with(one))
+            || path.contains("src/engine/cm/")
+    };
+    let all = sources();
+    let own: Vec<&Source> = all.iter().filter(is_its).collect();
+    assert!(own.len() > 10, "they have moved");
+    for source in own {
+        for token in source.tokens() {
+            let is_known = ["Host", "Upcalls", "Mr", "Slab", "Registrations"].contains(&token.text);
+            assert!(!is_known, "{}:{}: {}", source.path.display(), token.line, token.text);
+        }
+    }
+}
+
 #[test]
 fn every_module_of_the_tree_is_in_the_law() {
     for source in sources() {

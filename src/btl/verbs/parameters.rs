@@ -69,7 +69,7 @@ const fn numbers() -> [Number; COUNT] {
         number(c"max_send_size", 65_536, 4, c"Longest fragment of a long message that is sent rather than put or got, in bytes"),
         number(c"rdma_pipeline_send_length", -1, 4, c"Data of a message that is put in parts which is sent ahead of them, in bytes; -1: as eager_limit (openib: 1048576)"),
         number(c"rdma_pipeline_frag_size", -1, 4, c"Longest part of such a message, in bytes; -1: it is put in one (openib: 1048576)"),
-        number(c"min_rdma_pipeline_size", 0, 4, c"Longest message that its receiver reads in one piece even where memory does not stay registered, in bytes (openib: 262144)"),
+        number(c"min_rdma_pipeline_size", 0, 4, c"Longest message that its receiver reads in one piece even where memory does not stay registered, in bytes (openib: 1060864, which it makes of 262144)"),
         unsigned(c"latency", 4, 5, c"Rank among byte transports for short messages: the lowest are used"),
         unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each port"),
         truth(c"verbose", false, 5, c"Whether it is said of each device why it is not used"),

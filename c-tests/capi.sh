@@ -188,6 +188,7 @@ for transport in smcuda usnic verbs; do
             settings+=(HAWSER_VERBS_CONTROL="$root/$work/control")
             there=(unshare -n sh -c "$addresses" sh "${processes[@]}")
             job "verbs over $called, three processes: of one whose link stays down the others hear, and go on with each other" survivors verbs unplugged
+            job "verbs over $called, three processes: of one whose device is taken out the others hear, and go on with each other" survivors verbs removed
             there=("${processes[@]}")
         done
         settings=("${others[@]}")

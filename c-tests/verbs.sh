@@ -43,6 +43,14 @@ over() {
 # brief: without the longest runs, which the second host has in the whole matrix only: what it has otherwise is above the BTL.
 brief() { [ "$host" != debian12 ] && ! whole; }
 
+# buffered LINE: in no ledger of the job has a message met a receiver without a buffer, or a completion queue run over: credits and
+# the sizes of queues see to that, whatever would come after it.
+buffered() {
+    awk '$1 == "tally" && ($2 == "receiver-not-ready" || $2 == "completion-queue-overruns") { seen++; if ($3 > 0) { print FILENAME ": " $0; bad = 1 } }
+        END { exit bad || seen != 2 * (ARGC - 1) }' "$ledger".* >"$work/left" ||
+        not_ok "$1: each message has met a buffer, and no completion queue has run over" "$work/left"
+}
+
 # run ROCE_OR_IWARP RANKS "PROGRAM ARGUMENT…" [OPTION …]
 run() {
     local kind=$1 ranks=$2 command=$3 line
@@ -55,8 +63,11 @@ run() {
     # As many as have ended by themselves.
     ranks=$(find "$work/ledgers" -name "$jobs.*" | wc -l)
     verbs_ledger "$ledger" "$ranks" >"$work/left"
-    [ -s "$work/left" ] || [ "$ranks" = 0 ] || return 0
-    not_ok "$line: the stand-in has ledgers, and nothing is left in them" "$work/left"
+    if [ -s "$work/left" ] || [ "$ranks" = 0 ]; then
+        not_ok "$line: the stand-in has ledgers, and nothing is left in them" "$work/left"
+    else
+        buffered "$line"
+    fi
 }
 
 [ -e target/mca/libhawser.so ] || give_up "target/mca is there: make stage"
@@ -65,9 +76,10 @@ verbs_libraries "$work/lib" || give_up "the stand-in compiles"
 
 # The two kinds differ in who may speak first, in what a completion says, and in what is done with a message that finds no
 # buffer. The programs in full over one of them; over the other, what goes other ways there.
-for program in p2p datatypes ibsend "truncate eager" cancel tags comms bigmsg "flood 500" "threads 100"; do
+for program in p2p datatypes ibsend "probe eager" "truncate eager" cancel tags comms bigmsg busy "flood 500" "threads 100"; do
     run roce 2 "$program"
 done
+run roce 4 intercomm
 for program in p2p bigmsg "threads 100"; do run iwarp 2 "$program"; done
 # Processes of one node have windows in shared memory, unless that is left out; what is left goes by the BTL.
 windows=(--mca osc pt2pt)
@@ -93,6 +105,7 @@ atomics() {
         '$1 == "counter" && $3 == "num_atomics" { count++; if ($4 < rounds * (ranks - 1)) bad = 1 } END { exit bad || count != ranks }' \
         "$log" || not_ok "$line: the device has done them" "$log"
     verbs_ledger "$ledger" "$ranks" >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+    buffered "$line"
 }
 # Debian 12's osc/rdma has no lock around a compare-and-swap: what a rank does with its own word is beside what devices do.
 atomics 2 50
@@ -148,17 +161,17 @@ for code in 12 0; do
     check "$line" $?
 done
 # What a process publishes is longer than eight bits can say: of twelve queues of which all is written out.
-queues=P,128,256,192,128,4
-for size in 256 512 1024 1536 2048 3072 4096 8192 12288 32768 65536; do queues+=:S,$size,1024,1008,64,16; done
+twelve=P,128,256,192,128,4
+for size in 256 512 1024 1536 2048 3072 4096 8192 12288 32768 65536; do twelve+=:S,$size,1024,1008,64,16; done
 for kind in roce iwarp; do
     line="verbs over $kind, 2 ranks: a record longer than 255 bytes"
     wanted "$line" || continue
     over $kind
-    mpi_job "$line" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_receive_queues "$queues"
+    mpi_job "$line" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_receive_queues "$twelve"
     log=$work/left
     grep -h '^thing queue-pairs ' "$ledger".* >"$log"
     # One more where a process asks to be connected.
-    [ "$(awk '$4 >= 12' "$log" | wc -l)" = 2 ] && [ ${#queues} -gt 255 ]
+    [ "$(awk '$4 >= 12' "$log" | wc -l)" = 2 ] && [ ${#twelve} -gt 255 ]
     check "$line: all twelve queues are connected" $?
 done
 # At addresses of IPv6.
@@ -381,6 +394,10 @@ for kind in roce iwarp; do
         [ $way = thread ] && count=">=" || count="=="
         counted "memory that is replaced ($way)" $kind "pinned $way 30" "registrations $count 30 && invalidations >= 29"
     done
+    # What is put into is registered too, over RoCE once more than what is read: all of it goes with the memory.
+    counted "memory that is replaced (unmap), and put into" $kind "pinned unmap 30" \
+        'all[0, "num_puts"] + all[1, "num_puts"] == 30 && registrations >= 30 && registrations % 30 == 0 && invalidations == registrations / 30 * 29' \
+        --mca btl_verbs_flags send,put
     for function in madvise sbrk; do
         counted "where somebody else changes $function nothing more stays registered" $kind "pinned changed-$function 6" \
             "registrations == 6 && hits <= 1"
@@ -452,6 +469,31 @@ for kind in roce iwarp; do
         sum["num_kicks"] >= 1 && sum["num_kicks"] <= 2 && sum["num_rejects"] == sum["num_kicks"] &&
         sum["num_rejected"] <= sum["num_kicks"] && most["max_handover_us"] > 0 &&
         least["num_stalls_connection"] == 1 && sum["num_stalls_connection"] == 3 && '"$nothing_bad"
+    # Rank 0's message waits for the connection, and rank 1's for nothing. Who has connected over iWARP speaks first by each queue
+    # that has no CTS.
+    [ $kind = roce ] && firsts=0 || firsts=3
+    summed "of what is sent it is counted whether it waited, was copied to the device, or was the component's own" $kind 2 "counted ring" \
+        'all[0, "num_queued"] == 1 && all[1, "num_queued"] == 0 && all[0, "num_sends_at_once"] == 0 && all[1, "num_sends_at_once"] == 1 &&
+        least["num_inline_sends"] >= 1 && sum["num_controls"] == sum["num_cts_sent"] + '"$firsts && $nothing_bad"
+    summed "nothing is copied to the device where max_inline_data is 0" $kind 2 "counted ring" \
+        'sum["num_sends"] >= 2 && sum["num_inline_sends"] == 0 && '"$nothing_bad" --mca btl_verbs_max_inline_data 0
+    # 60000 bytes: of 12288 with the announcement, and of as many as are left in parts.
+    all_sent='all[0, "send_bytes"] == all[1, "recv_bytes"] && all[0, "send_bytes"] > 600000 && sum["get_bytes"] + sum["put_bytes"] == 0'
+    for parts in 20:65536:12288 40:16384:12288 50:16384:4096; do
+        IFS=: read -r sends most first <<<"$parts"
+        summed "what is sent arrives, in parts of max_send_size $most behind $first bytes (rndv_eager_limit)" $kind 2 "counted stream 10 60000" \
+            'all[0, "num_sends"] == '"$sends"' && all[1, "num_recvs"] == '"$sends && $all_sent && $nothing_bad" \
+            --mca btl_verbs_flags send --mca btl_verbs_max_send_size "$most" --mca btl_verbs_rndv_eager_limit "$first"
+    done
+    summed "what is read is counted where it is read" $kind 2 "counted stream 10 60000" \
+        'all[1, "num_gets"] == 10 && all[1, "get_bytes"] == 600000 && all[0, "get_bytes"] + sum["put_bytes"] == 0 &&
+        all[0, "num_sends"] == 10 && all[0, "send_bytes"] == all[1, "recv_bytes"] && '"$nothing_bad"
+    summed "what is put is counted where it comes from" $kind 2 "counted stream 10 60000" \
+        'all[0, "num_puts"] == 10 && all[0, "put_bytes"] == 600000 && all[1, "put_bytes"] + sum["get_bytes"] == 0 &&
+        all[0, "send_bytes"] == all[1, "recv_bytes"] && '"$nothing_bad" --mca btl_verbs_flags send,put
+    # There are eight credits for a hundred messages, and who sends nothing gives them back by words alone: one for sixteen at least.
+    summed "who has nothing to send gives credits back by words" $kind 2 "counted stream 100 1000" \
+        'all[1, "num_credit_words"] >= 100 / 16 && all[1, "num_sends"] == 0 && '"$nothing_bad" --mca btl_verbs_receive_queues P,65536,8,4
     # The first request cannot be accepted, and none of its attempt.
     summed "a request that is rejected is counted, and asked again" $kind 2 "counted ring" \
         'sum["num_rejected"] >= 1 && sum["num_attempts"] == 4 && sum["num_connected"] == 2 && '"$nothing_bad" \
@@ -491,6 +533,7 @@ asked() {
     local line="verbs over $2, 2 ranks: $1" condition=$4
     wanted "$line" || return 0
     over "$2"
+    rm -f "$work/marked"
     mpi_job "$line" 2 "steady $3" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x "LD_PRELOAD=$root/$work/calls.so"
     awk '
         $1 == "calls" && NF == 4 { all[$2, $3] = $4; ranks[$2] = 1 }
@@ -508,7 +551,7 @@ for kind in roce iwarp; do
     asked "nor do streams of them" $kind "8 250 stream" "allocations + locks + system_calls == 0"
     # What is counted is there where there is something to be counted.
     asked "long messages take allocations, and these are counted" $kind "65536 100" "allocations > 0"
-    asked "to be connected takes allocations and system calls, and these are counted" $kind "8 100 new" \
+    asked "to be connected takes allocations and system calls, and these are counted" $kind "8 100 $root/$work/marked" \
         "allocations > 0 && system_calls > 0"
 done
 
@@ -628,19 +671,39 @@ if [ "$host" = debian12 ]; then
                 [ "$(grep -caE 'btl_openib: rank 1 of job [0-9]+ is lost: ' "$log")" = 1 ]
             check "$line" $?
         done
-        # Of a name there is one file in a process, and verbs is another name: the host takes devices for both.
-        line="verbs over roce, beside Open MPI's own openib, which has taken the device: openib has the peers, and verbs says why"
-        if wanted "$line"; then
-            rm -rf "$work/beside" && mkdir -p "$work/beside" && ln -s "$(readlink -f target/mca/mca_btl_verbs.so)" "$work/beside/mca_btl_verbs.so"
+        # Of a name there is one file in a process, and verbs is another name: the host takes devices for both. beside LINE RANK_1 fills
+        # `status`: rank 0 has both, and rank 1 what RANK_1 says.
+        beside() {
+            local at=0 word
             command=("p2p" small)
             fill many openib oo
-            log=$work/logs/beside
-            c-tests/patience.sh 180 "${whole_job[@]/#openib,self/openib,verbs,self}" --mca btl_base_verbose 5 \
-                "${ranks[@]/#OMPI_MCA_mca_base_component_path=*/OMPI_MCA_mca_base_component_path=$stock_openib:$root/$work/beside:$stock}" \
-                >"$log" 2>&1 </dev/null
+            for word in "${!ranks[@]}"; do
+                case ${ranks[word]} in
+                OMPI_MCA_mca_base_component_path=*)
+                    ranks[word]=OMPI_MCA_mca_base_component_path=$stock_openib:$root/$work/beside:$stock
+                    [ "$at" = 0 ] || ranks[word]="OMPI_MCA_btl=$1"$'\n'${ranks[word]}
+                    at=1
+                    ;;
+                esac
+            done
+            mapfile -t ranks < <(printf '%s\n' "${ranks[@]}")
+            c-tests/patience.sh 180 "${whole_job[@]/#openib,self/openib,verbs,self}" --mca btl_base_verbose 5 "${ranks[@]}" >"$log" 2>&1 </dev/null
             status=$?
+        }
+        rm -rf "$work/beside" && mkdir -p "$work/beside" && ln -s "$(readlink -f target/mca/mca_btl_verbs.so)" "$work/beside/mca_btl_verbs.so"
+        log=$work/logs/beside
+        line="verbs over roce, beside Open MPI's own openib, which has taken the device: openib has the peers, and verbs says why"
+        if wanted "$line"; then
+            beside openib,verbs,self
             [ "$status" = 0 ] && says '^PASS p2p$' && says "btl_verbs: Open MPI's own openib has taken devices in this process" &&
                 says 'mca: bml: Using openib btl for send to' && ! says 'mca: bml: Using verbs btl for send to'
+            check "$line" $?
+        fi
+        line="verbs over roce, beside Open MPI's own openib, which the peer has not: verbs has the peer"
+        if wanted "$line"; then
+            beside verbs,self
+            [ "$status" = 0 ] && says '^PASS p2p$' && [ "$(grep -c 'mca: bml: Using verbs btl for send to' "$log")" = 2 ] &&
+                ! says "mca: bml: Using openib btl for send to|Open MPI's own openib has taken"
             check "$line" $?
         fi
         line="verbs over roce, openib's wire: who does not speak it says so, and the job ends"
@@ -751,6 +814,15 @@ striped() {
         }' "$log" || not_ok "$line: they do" "$log"
     verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
 }
+# single BOTH: there is a module of either, as striped sees, and no more than one where the user wants one.
+single() {
+    local line="verbs over $1, 2 ranks: with max_btls 1 one port alone is used"
+    wanted "$line" || return 0
+    over "$1"
+    mpi_job "$line" 2 "pinned same 5" "${device[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_max_btls 1
+    says '^counter 0 num_sends [1-9]' && ! says '^module ' || not_ok "$line: there is one module" "$log"
+    verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
 # fewer BOTH first|second: one process has this port alone.
 fewer() {
     local line="verbs over $1, of which one rank has the $2 alone: they use what they have in common, and say nothing" command=$root/$work/bigmsg rank
@@ -810,6 +882,7 @@ if [ "$host" = debian12 ]; then
         apart run $both 2 "bigmsg 4194304"
         for what in removed link-down; do apart unplugged $both $what; done
     done
+    apart single roce+roce
     apart run roce+iwarp 4 coll
     apart run roce+iwarp 2 "threads 100"
     for port in first second; do apart fewer roce+iwarp $port; done
@@ -908,6 +981,30 @@ missing() {
 over roce
 missing "without devices it declines, and says nothing" ""
 missing "who asked for it hears why there is none" 'btl_verbs: .*RDMA' --mca btl verbs,tcp,self
+# lacking LINE TEXT WORD…: both processes lack this, of which one line tells, and have each other by TCP.
+lacking() {
+    local line="verbs, $1" text=$2
+    shift 2
+    wanted "$line" || return 0
+    log=$work/logs/lacking
+    retold besides "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_base_verbose 5 "$@"
+    [ "$status" = 0 ] && says '^PASS p2p$' && says "^btl_verbs: $text" && [ "$(grep -ac 'btl_verbs: ' "$log")" = 1 ] && by tcp
+    check "$line" $?
+}
+# by BTL: either of two processes has the other by this one alone.
+by() { [ "$(sed -nE 's/.*mca: bml: Using ([a-z]+) btl for send to .*/\1/p' "$log" | grep -vx self | tr '\n' ' ')" = "$1 $1 " ]; }
+# A file that is no library is found before the one that is there; libfabric, which comes with Open MPI 5.0, needs a whole one.
+if [ "$host" = debian12 ]; then
+    mkdir -p "$work/without" && cp "$work/lib/libibverbs.so.1" "$work/without" && : >"$work/without/librdmacm.so.1" || give_up "a folder without librdmacm"
+    lacking "a library that is missing is told of, once" 'librdmacm\.so\.1 cannot be loaded \(.*\); install it, .* librdmacm1\.' \
+        -x "LD_LIBRARY_PATH=$root/$work/without"
+fi
+lacking "a kernel without a connection manager is told of, once" 'there is no connection manager for RDMA \(.*; the kernel.s module rdma_ucm\)\.' \
+    -x 'HAWSER_VERBS_FAULTS=rdma_create_event_channel:*:19'
+for what in ibv_alloc_pd:"protection domain" ibv_create_srq:"shared receive queue"; do
+    lacking "no memory for a ${what#*:} is told of, once" "roce_0:1: no ${what#*:}: out of resources; the limit of locked memory .* \(.ulimit -l.\)\." \
+        -x "HAWSER_VERBS_FAULTS=${what%%:*}:*:12"
+done
 missing "devices that cannot be listed are told of, and why" 'btl_verbs: the RDMA devices of this machine cannot be listed \(.*pen files' \
     "${device[@]}" --mca btl verbs,tcp,self -x HAWSER_VERBS_FAULTS=ibv_get_device_list:1:24
 missing "a queue that makes no sense is told" 'btl_verbs_receive_queues: X,128,256: XRC queues \(X\) are not supported' \
@@ -922,9 +1019,10 @@ missing "work that is more than a completion queue has room for is told" \
     'btl_verbs: roce_0:1: a completion queue of its has room for 32767 of a queue pair.s at most, and `P,65536,16384,' "${device[@]}" \
     --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_receive_queues P,65536,16384
 # Of a kernel that has devices, as far as who has not asked for them looks.
+ordinary=("${there[@]}")
+has_devices=(unshare -m sh -c 'mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/roce_0 && exec "$@"' sh)
 if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
-    ordinary=("${there[@]}")
-    there+=(unshare -m sh -c 'mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/roce_0 && exec "$@"' sh)
+    there+=("${has_devices[@]}")
     missing "a list of networks that makes no sense is told of to who has not asked, too" \
         'btl_verbs: ipaddr_include or ipaddr_exclude: .*10\.0\.0\.0/999' "${device[@]}" --mca btl_verbs_ipaddr_include 10.0.0.0/999
     there=("${ordinary[@]}")
@@ -947,6 +1045,34 @@ missing "a device that is excluded is not used" 'btl:verbs: roce_0:1 is not used
 
 missing "whether it says so may be a word" 'btl:verbs: roce_0:1 is not used: it is in if_exclude' \
     "${device[@]}" --mca btl verbs,tcp,self "${loopback[@]}" --mca btl_verbs_if_exclude roce_0 --mca btl_verbs_verbose yes
+
+# --- beside other transports
+
+# chosen LINE BTL WORD…: each of two processes has a device and could have the other by verbs, and has it by this BTL alone.
+chosen() {
+    local line="verbs over roce, $1" by=$2
+    shift 2
+    wanted "$line" || return 0
+    over roce
+    log=$work/logs/chosen
+    besides "${device[@]}" "${loopback[@]}" --mca btl_base_verbose 5 "$@"
+    [ "$status" = 0 ] && says '^PASS p2p$' && by "$by" && [ "$(cat "$ledger".* | grep -c '^call rdma_listen ')" = 2 ]
+    check "$line" $?
+    verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+}
+# Who names no transport. Debian's own settings leave out `uct`, `openib` and `ofi`, and so does who leaves out more.
+if [ "$host" = debian12 ] && unshare -m true 2>/dev/null; then
+    there+=("${has_devices[@]}")
+    chosen "no transport is named: shared memory is preferred" vader
+    chosen "no transport is named, and shared memory left out: verbs is used, and not tcp" verbs --mca btl ^vader,uct,openib,ofi
+    there=("${ordinary[@]}")
+fi
+chosen "verbs is named, and tcp first: verbs is used, and not tcp" verbs --mca btl tcp,verbs,self
+chosen "verbs is named, and usnic first: verbs is used, and not usnic" verbs --mca btl usnic,verbs,self --mca btl_usnic_if_include lo
+chosen "with an exclusivity below tcp's, tcp is used" tcp --mca btl tcp,verbs,self --mca btl_verbs_exclusivity 0
+chosen "with an exclusivity below usnic's, usnic is used" usnic --mca btl usnic,verbs,self --mca btl_usnic_if_include lo --mca btl_verbs_exclusivity 0
+
+# --- what is said of openib
 
 # What is said of openib and does not fit here: there is nothing but verbs to go on with.
 # inherits LINE TEXT [OPTION …]: as missing.

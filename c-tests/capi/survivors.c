@@ -4,6 +4,7 @@
  *     survivors TRANSPORT killed       the third is killed with messages to it under way
  *     survivors TRANSPORT unplugged    its link goes down for good: HAWSER_VERBS_CONTROL says where that is ordered, and
  *                                      HAWSER_VERBS_DEVICES has a device of its own for each process (first, second, third)
+ *     survivors TRANSPORT removed      its device is taken out, likewise
  *     survivors TRANSPORT completion   something that the first has posted ends in error, to whichever peer that was
  *     survivors TRANSPORT corrupt      what the first receives is no message, from whichever peer it comes
  */
@@ -87,7 +88,7 @@ static struct peer {
 
 static int is_unplugged, flood_over, flood_failed;
 static pid_t children[ALL];
-static char link_down[4096];
+static char order[4096];
 static const hawser_btl_component *btl;
 static const hawser_btl_module *table;
 static hawser_btl module;
@@ -130,7 +131,7 @@ static const char *parameter(void *context, const char *name)
     if (!is_unplugged) return NULL;
     if (strcmp(name, "btl_verbs_if_include") == 0) return devices[me];
     /* A device that is silent for that long has gone. */
-    return strcmp(name, "btl_verbs_peer_timeout") == 0 ? "3000" : NULL;
+    return strcmp(name, "btl_verbs_peer_timeout") == 0 ? "10000" : NULL;
 }
 
 static void logged(void *context, uint32_t level, const char *line)
@@ -339,7 +340,7 @@ static void take_the_third_away(void)
 {
     int status;
     if (is_unplugged) {
-        FILE *file = fopen(link_down, "w");
+        FILE *file = fopen(order, "w");
         CHECK(file != NULL && fclose(file) == 0);
     } else {
         CHECK(kill(children[THIRD], SIGKILL) == 0 && waitpid(children[THIRD], &status, 0) == children[THIRD]);
@@ -400,11 +401,15 @@ int main(int argc, char **argv)
 {
     const char *folder = getenv("HAWSER_VERBS_CONTROL"), *how = argv[argc - 1];
     if (argc != 3) return 2;
-    is_unplugged = strcmp(how, "unplugged") == 0;
+    int is_removed = strcmp(how, "removed") == 0;
+    is_unplugged = is_removed || strcmp(how, "unplugged") == 0;
     if (is_unplugged) {
         CHECK(folder != NULL);
-        snprintf(link_down, sizeof link_down, "%s/link-down.%s", folder, devices[THIRD]);
-        CHECK(unlink(link_down) == 0 || errno == ENOENT);
+        /* Neither is ordered as yet: another case may have left its file. */
+        for (int other = 0; other < 2; other++) {
+            snprintf(order, sizeof order, "%s/%s.%s", folder, other == is_removed ? "removed" : "link-down", devices[THIRD]);
+            CHECK(unlink(order) == 0 || errno == ENOENT);
+        }
     }
     fork_all();
     if (me == FIRST && strcmp(how, "completion") == 0) setenv("HAWSER_VERBS_FAULTS", "send-completion:" BREAKS_AT ":13", 1);

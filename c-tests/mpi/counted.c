@@ -5,6 +5,9 @@
  *                                2 ranks: rank 0 begins FIRST sends of LENGTH bytes and makes no progress meanwhile; when those are
  *                                received, SECOND more, while rank 1 is outside of MPI until there is a file PATH. Of either it says
  *                                `burst NUMBER NAME VALUE` for what has been counted while it was begun
+ *        counted stream ROUNDS LENGTH
+ *                                2 ranks: rank 0 sends so many messages of LENGTH bytes; rank 1 says what was counted when it has
+ *                                had them all, before rank 0 sends anything more, and rank 0 after that
  *        counted recall          all other ranks are connected to rank 0, and rank 1 sends to it until rank 0 has asked for credits */
 #include "check.h"
 #include "counters.h"
@@ -82,6 +85,28 @@ static void two_bursts(const char *path, int first, int second, int length)
     }
 }
 
+/* --- stream */
+
+static void stream(int rounds, int length)
+{
+    for (int round = 0; round < rounds && check_rank == 0; round++) {
+        doing("message", round);
+        fill(out, (size_t)length, (unsigned)round);
+        MPI(MPI_Send(out, length, MPI_BYTE, 1, TAG, MPI_COMM_WORLD));
+    }
+    for (int round = 0; round < rounds && check_rank == 1; round++) {
+        doing("message", round);
+        memset(in, 0, (size_t)length);
+        MPI(MPI_Recv(in, length, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        VERIFY(in, (size_t)length, (unsigned)round);
+    }
+    if (check_rank == 0)
+        await_token(1, TAG_READY, MPI_COMM_WORLD);
+    counters_print();
+    if (check_rank == 1)
+        send_token(0, TAG_READY, MPI_COMM_WORLD);
+}
+
 /* --- recall */
 
 static void meet_rank_0(void)
@@ -126,8 +151,11 @@ int main(int argc, char **argv)
         recall();
     else if (argc == 6 && strcmp(argv[1], "burst") == 0 && atoi(argv[5]) <= MOST)
         two_bursts(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    else if (argc == 4 && strcmp(argv[1], "stream") == 0 && atoi(argv[3]) <= MOST)
+        stream(atoi(argv[2]), atoi(argv[3]));
     else
         MPI_Abort(MPI_COMM_WORLD, 2);
-    counters_print();
+    if (strcmp(argv[1], "stream") != 0)
+        counters_print();
     return check_finish();
 }

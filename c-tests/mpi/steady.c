@@ -3,11 +3,12 @@
  *
  * usage: steady LENGTH ROUNDS         after as many before the marks
  *        steady LENGTH ROUNDS stream  all of a round one way, and all of the next the other
- *        steady LENGTH ROUNDS new     before the marks nothing is sent */
+ *        steady LENGTH ROUNDS PATH    before the marks nothing is sent; PATH is there when rank 1 has set its first */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 
 enum { TAG = 5, MOST = 65536, EACH = 20 };
 
@@ -29,6 +30,15 @@ static void go(int length, int rounds, int each)
     }
 }
 
+/* Rank 0 sends first, and connects. */
+static void wait_for_mark(const char *path)
+{
+    struct stat status;
+    FILE *file = check_rank == 1 ? fopen(path, "w") : NULL;
+    if (check_rank == 1 && CHECK(file != NULL)) fclose(file);
+    while (check_rank == 0 && stat(path, &status) != 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
 int main(int argc, char **argv)
 {
     int (*calls_begin)(void) = NULL;
@@ -40,8 +50,10 @@ int main(int argc, char **argv)
     *(void **)&calls_end = dlsym(RTLD_DEFAULT, "calls_end");
     if (!CHECK(calls_begin != NULL && calls_end != NULL)) MPI_Abort(MPI_COMM_WORLD, 2);
     fill(bytes, (size_t)length, 1);
-    if (argc == 3 || each > 1) go(length, rounds, each);
+    bool is_new = argc == 4 && each == 1;
+    if (!is_new) go(length, rounds, each);
     CHECK(calls_begin());
+    if (is_new) wait_for_mark(argv[3]);
     go(length, rounds, each);
     calls_end(check_rank);
     VERIFY(bytes, (size_t)length, 1);

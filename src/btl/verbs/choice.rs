@@ -72,6 +72,37 @@ impl fmt::Display for Obstacle {
     }
 }
 
+impl Obstacle {
+    /// How far a port came: what speaks against it is looked for in this order.
+    const fn reach(&self) -> u8 {
+        match self {
+            Self::NotIncluded => 0,
+            Self::NetworkNotIncluded(_) => 1,
+            Self::InfiniBand => 2,
+            Self::Wire => 3,
+            Self::Unanswered(_) | Self::Down | Self::NoAddress | Self::TooMany(_) => 4,
+            Self::Excluded | Self::NetworkExcluded(_) => 5,
+        }
+    }
+}
+
+/// Whether a port is used at this one of its addresses, rather than at another that was looked at before. What is excluded at one
+/// of them is excluded; else it is used at the first that nothing speaks against, and if there is none, it is told what speaks
+/// against the one that came furthest.
+pub(super) fn prefer(this: Option<&Obstacle>, before: Option<&Obstacle>) -> bool {
+    let reach = |obstacle: &Obstacle| obstacle.reach();
+    let is_excluded = |obstacle: Option<&Obstacle>| {
+        matches!(obstacle, Some(Obstacle::Excluded | Obstacle::NetworkExcluded(_)))
+    };
+    match (this, before) {
+        (_, before) if is_excluded(before) => false,
+        (this, _) if is_excluded(this) => true,
+        (None, before) => before.is_some(),
+        (Some(_), None) => false,
+        (Some(this), Some(before)) => reach(this) > reach(before),
+    }
+}
+
 /// Words of a list.
 fn words(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|word| !word.is_empty())
@@ -112,6 +143,15 @@ impl Lists {
     /// librdmacm its addresses are any device's.
     pub(super) fn names(&self, interface: &Interface) -> bool {
         self.networks[0].as_ref().is_some_and(|filter| filter.matches(interface))
+    }
+
+    /// Whether a GID is among the words of the lists of devices.
+    pub(super) fn have_gids(&self) -> bool {
+        self.devices
+            .iter()
+            .flatten()
+            .flat_map(|list| words(list))
+            .any(|word| word.parse::<Ipv6Addr>().is_ok())
     }
 
     /// Why a port is not used; `None` if it is.
@@ -289,6 +329,36 @@ mod tests {
         let down = Candidate { is_active: false, ..roce };
         assert_eq!(Lists::default().refuse(&down, true), Some(Obstacle::Down));
         assert!(Lists::parse(&[None, None], &[Some("10.0.0.0/99".to_owned()), None]).is_err());
+    }
+
+    #[test]
+    fn of_several_addresses_of_a_port_the_first_usable_one_is_used_unless_one_is_excluded() {
+        let chosen = |obstacles: &[Option<Obstacle>]| {
+            let mut found = 0;
+            for at in 1..obstacles.len() {
+                if prefer(obstacles[at].as_ref(), obstacles[found].as_ref()) {
+                    found = at;
+                }
+            }
+            found
+        };
+        let elsewhere = || Some(Obstacle::NetworkNotIncluded(String::new()));
+        let excluded = || Some(Obstacle::NetworkExcluded(String::new()));
+        assert_eq!(chosen(&[None, None]), 0);
+        assert_eq!(chosen(&[elsewhere(), None, None]), 1);
+        assert_eq!(chosen(&[excluded(), None]), 0);
+        assert_eq!(chosen(&[None, Some(Obstacle::Excluded), None]), 1);
+        assert_eq!(
+            chosen(&[Some(Obstacle::NotIncluded), Some(Obstacle::Down), elsewhere()]),
+            1,
+            "it is told"
+        );
+    }
+
+    #[test]
+    fn gids_are_known_among_the_words_of_lists() {
+        assert!(lists(["", "rxe1, fe80::1"], ["", ""]).have_gids());
+        assert!(!lists(["rxe1:1", "siw1"], ["10.8.0.0/16", ""]).have_gids());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The component as the host knows it, under both of its names.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::connector::Connector;
 use super::counters::{COUNTERS, Counters};
 use super::line::Port;
-use super::meeting::Published;
+use super::meeting::{OPENIB, Published};
 use super::memory::Registrations;
 use super::open::{self, Opened};
 use super::parameters;
@@ -97,8 +97,10 @@ struct Common {
     connector: Arc<Connector>,
     /// Modules that have not ended.
     left: AtomicUsize,
-    /// Whether the host has taken Open MPI's own openib as well, which has the devices then.
-    stands_back: OnceLock<bool>,
+    /// Whether the host has taken devices for Open MPI's own openib as well.
+    is_beside: OnceLock<bool>,
+    /// A peer was left to it.
+    has_stood_back: AtomicBool,
     _taken: Taken,
 }
 
@@ -129,21 +131,23 @@ impl<const SECOND: bool> Module<SECOND> {
         host.notice("peer lost", &line);
     }
 
-    /// Whether another component has the devices, and no peer is reached by this one.
-    fn stands_back(&self, host: &impl Host) -> bool {
-        *self.common.stands_back.get_or_init(|| {
-            let stands_back = !SECOND && host.has_taken_another(c"openib");
-            if stands_back {
-                let line = "btl_verbs: Open MPI's own openib has taken devices in this process, and one of the two is to have them: \
-                            `--mca btl ^openib` leaves them to verbs";
-                if host.is_asked_for() {
-                    host.notice("verbs not used", line);
-                } else if host.is_verbose() {
-                    host.say(line);
-                }
+    /// Whether Open MPI's own openib is to have a peer: where it has taken devices on both sides, each of which comes to the same.
+    fn stands_back(&self, name: u64, host: &impl Host) -> bool {
+        let common = &self.common;
+        let has_taken = || !SECOND && host.has_taken_another(c"openib");
+        if !*common.is_beside.get_or_init(has_taken) || host.published(OPENIB, name).is_err() {
+            return false;
+        }
+        if name != host.name() && !common.has_stood_back.swap(true, Ordering::Relaxed) {
+            let line = "btl_verbs: Open MPI's own openib has taken devices in this process, and has the peers that have it, too: \
+                        `--mca btl ^openib` leaves them to verbs";
+            if host.is_asked_for() {
+                host.notice("verbs not used", line);
+            } else if host.is_verbose() {
+                host.say(line);
             }
-            stands_back
-        })
+        }
+        true
     }
 
     /// Makes a process known that has published this.
@@ -314,8 +318,14 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
             rails.iter().for_each(|rail| rail.state.with(unheard));
         }
         let left = AtomicUsize::new(rails.len());
-        let stands_back = OnceLock::new();
-        let common = Arc::new(Common { published, connector, left, stands_back, _taken: taken });
+        let common = Arc::new(Common {
+            published,
+            connector,
+            left,
+            is_beside: OnceLock::new(),
+            has_stood_back: AtomicBool::new(false),
+            _taken: taken,
+        });
         let modules = rails.into_iter().enumerate().map(|(place, rail)| Self {
             rail,
             registrations: Registrations::new(kept),
@@ -335,7 +345,7 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
         let (module, name) = (all.get(own)?, peer.name());
-        if module.stands_back(host) {
+        if module.stands_back(name, host) {
             return None;
         }
         if name == host.name() {

@@ -71,8 +71,8 @@ macro_rules! counters {
 counters! {
     num_sends: "Messages sent",
     send_bytes: "Bytes of these",
-    num_inline_sends: "Of these, copied to the device when they were posted",
-    num_sends_at_once: "Of these, sent from where the program has them, without a descriptor",
+    num_inline_sends: "Messages copied to the device when they were posted, the component's own as well",
+    num_sends_at_once: "Messages sent from where the program has them, without a descriptor",
     num_recvs: "Messages received",
     recv_bytes: "Bytes of these",
     num_puts: "RDMA writes",

@@ -13,7 +13,7 @@ use crate::wire::verbs;
 /// The keys of the records. HOST: that of openib's is its name with the numbers of the Open MPI that had it last
 /// (`mca_base_component_to_string`, 4.1).
 const OWN: &CStr = c"hawser.btl.verbs";
-const OPENIB: &CStr = c"btl.openib.4.1";
+pub(super) const OPENIB: &CStr = c"btl.openib.4.1";
 
 /// What is published.
 pub(super) enum Published {

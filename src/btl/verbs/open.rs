@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::cache::Bounds;
-use super::choice::{Candidate, Lists, Obstacle};
+use super::choice::{Candidate, Lists, Obstacle, prefer};
 use super::component::Rail;
 use super::connector::{Connector, MODULES, listener_token};
 use super::counters::Counters;
@@ -20,7 +20,7 @@ use crate::engine::cm;
 use crate::error::Error;
 use crate::link::{Clock, Interface};
 use crate::sync::EngineCell;
-use crate::verbs::{Context, Devices, EventChannel, Id, Library, LinkLayer, Transport};
+use crate::verbs::{Context, Devices, EventChannel, Gid, Id, Library, LinkLayer, Transport};
 use crate::wire::verbs::Network;
 
 /// Requests that wait to be read, at a listener.
@@ -68,8 +68,8 @@ pub(super) fn devices(library: &'static Library) -> Result<Vec<String>, Error> {
     }
 }
 
-/// All ports of devices that have an address in this process's network, each at one of its addresses: the first that nothing speaks
-/// against, or else the first in the kernel's order. Devices whose interfaces lie elsewhere are not met at all.
+/// All ports of devices that have an address in this process's network, each at one of its addresses, as [`prefer`] has it. Devices
+/// whose interfaces lie elsewhere are not met at all.
 pub(super) fn look(
     channel: &Arc<EventChannel>,
     lists: &Lists,
@@ -85,12 +85,20 @@ pub(super) fn look(
         let at = SocketAddr::new(interface.address, 0);
         let Ok((context, port)) = Context::at(channel, at, 0) else { continue };
         let Some((network, state)) = network(&context, port) else { continue };
-        let gids = context.gids(port).unwrap_or_default();
-        let is_active = *state.as_ref().unwrap_or(&false);
-        let candidate = Candidate { device: context.name(), port, interface, network, gids, is_active };
-        let obstacle = match state {
-            Ok(_) => refuse(&candidate),
-            Err(error) => Some(Obstacle::Unanswered(error.to_string())),
+        // They are many, and wanted by nobody else.
+        let gids = if lists.have_gids() { context.gids(port) } else { Ok(Vec::new()) };
+        let silence = state.as_ref().err().or(gids.as_ref().err()).map(ToString::to_string);
+        let candidate = Candidate {
+            device: context.name(),
+            port,
+            interface,
+            network,
+            gids: gids.unwrap_or_default(),
+            is_active: state.unwrap_or(false),
+        };
+        let obstacle = match (refuse(&candidate), silence) {
+            (None | Some(Obstacle::Down), Some(error)) => Some(Obstacle::Unanswered(error)),
+            (obstacle, _) => obstacle,
         };
         let usable = Usable { candidate, obstacle, context };
         let is_there = |other: &&mut Usable| {
@@ -98,7 +106,7 @@ pub(super) fn look(
         };
         match found.iter_mut().find(is_there) {
             None => found.push(usable),
-            Some(other) if other.obstacle.is_some() && usable.obstacle.is_none() => *other = usable,
+            Some(other) if prefer(usable.obstacle.as_ref(), other.obstacle.as_ref()) => *other = usable,
             Some(_) => {}
         }
     }
@@ -112,21 +120,21 @@ fn ports(library: &'static Library, name: &str) -> Option<u8> {
     Some(device.open().ok()?.limits().ok()?.ports)
 }
 
-/// Whether a port of any device has this GID.
-fn has_gid(library: &'static Library, gid: Ipv6Addr) -> bool {
-    let Ok(list) = Devices::list(library) else { return false };
-    list.iter().filter_map(|device| device.open().ok()).any(|context| {
+/// The GIDs of all ports of all devices.
+fn all_gids(library: &'static Library) -> Vec<Gid> {
+    let Ok(list) = Devices::list(library) else { return Vec::new() };
+    let of_device = |context: Arc<Context>| {
         let ports = context.limits().map_or(0, |limits| limits.ports);
-        let has =
-            |port| context.gids(port).is_ok_and(|gids| gids.iter().any(|one| one.bytes == gid.octets()));
-        (1..=ports).any(has)
-    })
+        (1..=ports).flat_map(move |port| context.gids(port).unwrap_or_default())
+    };
+    list.iter().filter_map(|device| device.open().ok()).flat_map(of_device).collect()
 }
 
 /// What of the lists is not there, in lines.
 fn absent(name: &str, lists: &Lists, library: &'static Library, devices: &[String]) -> Vec<String> {
-    let unknown =
-        lists.unknown(devices, |device| ports(library, device), |gid| has_gid(library, gid)).join(", ");
+    let gids = if lists.have_gids() { all_gids(library) } else { Vec::new() };
+    let has_gid = |gid: Ipv6Addr| gids.iter().any(|one| one.bytes == gid.octets());
+    let unknown = lists.unknown(devices, |device| ports(library, device), has_gid).join(", ");
     // Where interfaces cannot be listed, nothing is known of them.
     let elsewhere = Interface::all().map(|all| lists.elsewhere(&all)).unwrap_or_default().join(", ");
     let line = |what: &str, words: String| (!words.is_empty()).then(|| format!("btl_{name}: {what} {words}"));

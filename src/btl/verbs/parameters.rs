@@ -62,7 +62,7 @@ const fn numbers() -> [Number; COUNT] {
         number(c"connect_rdmacm_port", 0, 5, c"Kept for parameter files, without effect: each process listens at a port of its own, which its peers are told"),
         number(c"connect_timeout", 30_000, 5, c"Milliseconds within which a peer must answer when it is connected to; then it is tried again"),
         number(c"peer_timeout", 60_000, 5, c"Milliseconds after which a peer whose device does not answer at all counts as lost; 0: never"),
-        unsigned(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
+        unsigned(c"exclusivity", 1025, 7, c"Byte transports of lower exclusivity are not used to the same peer (openib: 1024, which usnic has as well)"),
         Number::new(Kind::Flags, c"flags", CAPABILITIES as c_int, 5, c"What the component may be used for: send, put, get, atomics and fetching-atomics, which are left out where a device has none"),
         number(c"eager_limit", 12_288, 4, c"Longest message sent without asking the receiver, header included, in bytes"),
         number(c"rndv_eager_limit", 12_288, 4, c"Data that goes with the announcement of a long message, in bytes"),

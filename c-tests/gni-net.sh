@@ -67,6 +67,18 @@ for keys in offsets addresses; do
 done
 for name in computes queued threads; do job "progress by itself: $name" progress $name; done
 for name in sleeps wakes room death; do job "progress by calls: $name" progress $name manual; done
+# How much the kernels of both nodes hold of what is sent: the least, what a connection begins with, and the most.
+holds() {
+    local node
+    for node in 1 2; do
+        nsenter --target "${bed_pids[$node]}" --net sysctl -qw "net.ipv4.tcp_wmem=$1" "net.ipv4.tcp_rmem=$2" || give_up "kernels hold $1"
+    done
+}
+begun=("$(nsenter --target "${bed_pids[1]}" --net sysctl -n net.ipv4.tcp_wmem)" "$(nsenter --target "${bed_pids[1]}" --net sysctl -n net.ipv4.tcp_rmem)")
+holds "4096 16384 16384" "4096 8192 8192"
+for name in gone room; do job "progress by calls, small buffers: $name" progress $name manual; done
+job "progress by itself, small buffers: queued" progress queued
+holds "${begun[@]}"
 job "progress of connections by itself: control" progress control connections
 for name in rights death; do job "memory: $name" rma $name apart offsets; done
 for name in messages memory threads death; do job "scalable endpoints: $name" scalable $name apart; done

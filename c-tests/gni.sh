@@ -48,7 +48,8 @@ job() {
         folder=$way runner=()
         if [ "$way" = valgrind ]; then
             folder=plain
-            runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=no --fair-sched=yes --num-callers=30)
+            runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=no --fair-sched=yes --num-callers=30
+                "--suppressions=$root/c-tests/gni/memory.supp")
         fi
         log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
         c-tests/patience.sh 120 "${there[@]}" env "$path" $alone IPATH_NO_BACKTRACE=1 \

@@ -343,10 +343,17 @@ impl Mailbox {
         self.far().is_some_and(|stream| stream.may_read())
     }
 
-    /// Sends what the stream has kept.
-    pub fn flush(&mut self) {
-        if let Some(stream) = self.far() {
-            stream.flush();
+    /// Sends what the stream has kept; whether nothing is any more.
+    pub fn flush(&mut self) -> bool {
+        self.far().is_some_and(|stream| stream.flush())
+    }
+
+    /// A part of what was put into it is still here: it goes when the kernel has room, in a call of this side.
+    #[inline(always)]
+    pub fn is_keeping(&self) -> bool {
+        match &self.side {
+            Side::Near(_) => false,
+            Side::Far(far) => is_keeping_far(far),
         }
     }
 
@@ -475,6 +482,12 @@ impl Mailbox {
 #[inline(never)]
 fn push_far(far: &mut Far, kind: u8, pieces: [Lent; 2]) -> bool {
     far.open().is_some_and(|stream| stream.push(kind, pieces))
+}
+
+#[cold]
+#[inline(never)]
+fn is_keeping_far(far: &Far) -> bool {
+    far.stream.as_ref().is_some_and(|stream| stream.is_keeping())
 }
 
 #[cold]

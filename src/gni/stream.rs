@@ -197,6 +197,11 @@ impl Stream {
         !self.is_broken
     }
 
+    /// A part of what was [pushed](Self::push) has not gone: it goes when the kernel has room, and this side calls.
+    pub fn is_keeping(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     /// How many bytes have gone; `None`: none ever will.
     fn send(&self, head: &[u8], pieces: [Lent; 2]) -> Option<usize> {
         loop {

@@ -22,7 +22,7 @@ const WANTED: [u8; SLEEPERS] = [2, 2];
 /// Where a sleeper is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Sleep {
-    Progress(Then),
+    Progress,
     Look(Then),
     /// `Wait::arm`
     ArmOwn,
@@ -103,7 +103,7 @@ impl World {
             inside: None,
             waits: [false; SLEEPERS],
             events: [false; SLEEPERS],
-            sleepers: [Sleep::Progress(Then::Arm); SLEEPERS],
+            sleepers: [Sleep::Progress; SLEEPERS],
             entries: (0, Write::Entry),
             room: (0, false),
         }
@@ -163,18 +163,18 @@ impl World {
     fn sleeps(&self, sleeper: usize, protocol: Protocol) -> Option<Self> {
         let mut after = self.clone();
         after.sleepers[sleeper] = match self.sleepers[sleeper] {
-            Sleep::Progress(_) | Sleep::Empty if self.inside.is_some() => return None,
-            Sleep::Progress(then) => {
+            Sleep::Progress | Sleep::Empty if self.inside.is_some() => return None,
+            Sleep::Progress => {
                 after.progress(protocol);
-                Sleep::Look(then)
+                Sleep::Look(Then::Arm)
             }
             Sleep::Look(_) if self.put[sleeper] != 0 => {
                 after.put[sleeper] -= 1;
                 after.taken[sleeper] += 1;
-                if after.taken[sleeper] == WANTED[sleeper] { Sleep::Over } else { Sleep::Progress(Then::Arm) }
+                if after.taken[sleeper] == WANTED[sleeper] { Sleep::Over } else { Sleep::Progress }
             }
             Sleep::Look(Then::Arm) => Sleep::ArmOwn,
-            Sleep::Look(Then::Again) => Sleep::Progress(Then::Arm),
+            Sleep::Look(Then::Again) => Sleep::Progress,
             Sleep::Look(Then::Sleep) => Sleep::Asleep,
             Sleep::ArmOwn => {
                 (after.events[sleeper], after.waits[sleeper]) = (false, true);
@@ -198,12 +198,11 @@ impl World {
                 after.pipe &= protocol.empties_first;
                 after.is_armed |= protocol.stays_armed || !has_moved;
                 match has_moved {
-                    true => Sleep::Progress(Then::Again),
-                    false if protocol.looks_after_it_says => Sleep::Progress(Then::Sleep),
+                    true => Sleep::Look(Then::Again),
                     false => Sleep::Look(Then::Sleep),
                 }
             }
-            Sleep::Asleep if self.events[sleeper] || self.pipe => Sleep::Progress(Then::Arm),
+            Sleep::Asleep if self.events[sleeper] || self.pipe => Sleep::Progress,
             Sleep::Asleep | Sleep::Over => return None,
         };
         Some(after)

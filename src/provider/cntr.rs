@@ -101,7 +101,6 @@ impl Counter {
     fn reach(&self, threshold: u64, timeout: i32) -> Outcome<()> {
         let before = self.failed.load(Ordering::Acquire);
         let look = || {
-            self.domain.progress_all();
             if self.well.load(Ordering::Acquire) >= threshold {
                 return Some(Ok(()));
             }
@@ -109,8 +108,11 @@ impl Counter {
         };
         let reached = match self.wait.manner() {
             // Nobody is woken by it.
-            Manner::Never => watch(timeout, look),
-            _ => self.wait.until(timeout, || self.domain.arm(), look)?,
+            Manner::Never => watch(timeout, || {
+                self.domain.progress_all();
+                look()
+            }),
+            _ => self.wait.until(timeout, || self.domain.arm(), || self.domain.progress_all(), look)?,
         };
         reached.unwrap_or(Err(Errno::TIMEDOUT))
     }

@@ -318,6 +318,7 @@ unsafe extern "C" fn sread(
         let read = eq.wait.until(
             timeout,
             || eq.beside(),
+            || {},
             || match eq.read_said(is_look, &room, length) {
                 Err(Errno::AGAIN) => None,
                 result => Some(result),

@@ -194,7 +194,8 @@ impl Wait {
     }
 
     /// Looks until there is something, for so many milliseconds at most; negative is for ever. `None`: the time is over.
-    /// Sleeps on what is beside when that has been armed.
+    /// Sleeps on what is beside when that has been armed. Before each look but the last one before sleep something is done to
+    /// make progress: what is left to be done then was left by whoever armed, and would end the sleep at once.
     ///
     /// # Errors
     /// `FI_ENOSYS` where there is no waiting; those of `eventfd(2)` and `poll(2)`.
@@ -202,6 +203,7 @@ impl Wait {
         &self,
         timeout: i32,
         mut arm: impl FnMut() -> Outcome<Beside>,
+        progress: impl Fn(),
         mut look: impl FnMut() -> Option<R>,
     ) -> Outcome<Option<R>> {
         if self.manner == Manner::Never {
@@ -211,6 +213,7 @@ impl Wait {
         let most = u64::try_from(timeout).ok().map(|millis| millis * MILLI);
         let mut sleeper: Option<Sleeper<'_>> = None;
         loop {
+            progress();
             if let Some(found) = look() {
                 return Ok(Some(found));
             }
@@ -342,7 +345,7 @@ mod tests {
     #[test]
     fn what_cannot_be_waited_for_says_so() {
         let wait = new(sys::FI_WAIT_NONE).expect("made");
-        assert_eq!(wait.until(0, nothing, || Some(1)), Err(Errno::NOSYS));
+        assert_eq!(wait.until(0, nothing, || {}, || Some(1)), Err(Errno::NOSYS));
         assert_eq!(wait.try_wait(nothing, || false), Err(Errno::INVAL));
         // A wait set, and a mutex.
         assert!([2, 4, 5, 6, 7].into_iter().all(|object| new(object).is_err()));
@@ -379,16 +382,16 @@ mod tests {
         assert_eq!(wait.try_wait(arm, || false), Ok(()));
         // Its sleep ends as often as it is looked after that.
         turns.set(0);
-        assert_eq!(wait.until(-1, arm, || (turns.get() > 9).then_some(1)), Ok(Some(1)));
+        assert_eq!(wait.until(-1, arm, || {}, || (turns.get() > 9).then_some(1)), Ok(Some(1)));
         assert_eq!(wait.try_wait(|| Ok(Beside::Moved), || false), Err(Errno::AGAIN));
     }
 
     #[test]
     fn the_time_is_over_some_time() {
         let wait = new(sys::FI_WAIT_UNSPEC).expect("made");
-        assert_eq!(wait.until(0, nothing, || None::<()>), Ok(None));
-        assert_eq!(wait.until(3, nothing, || None::<()>), Ok(None));
-        assert_eq!(wait.until(-1, nothing, || Some(1)), Ok(Some(1)));
+        assert_eq!(wait.until(0, nothing, || {}, || None::<()>), Ok(None));
+        assert_eq!(wait.until(3, nothing, || {}, || None::<()>), Ok(None));
+        assert_eq!(wait.until(-1, nothing, || {}, || Some(1)), Ok(Some(1)));
     }
 
     #[test]
@@ -409,7 +412,7 @@ mod tests {
                     }
                     found
                 };
-                wait.until(-1, arm, look)
+                wait.until(-1, arm, || {}, look)
             });
             while asleep.load(Ordering::SeqCst) != 2 {
                 std::thread::yield_now();
@@ -419,7 +422,7 @@ mod tests {
             let turns = std::cell::Cell::new(0);
             let arm = || Ok(Beside::Moved).inspect(|_| turns.set(turns.get() + 1));
             let look = || (turns.get() == 2).then_some(());
-            assert_eq!(wait.until(-1, arm, look), Ok(Some(())), "for something else");
+            assert_eq!(wait.until(-1, arm, || {}, look), Ok(Some(())), "for something else");
             asleep.store(3, Ordering::SeqCst);
             assert_eq!(first.join().expect("no panic"), Ok(Some(())));
         });
@@ -436,7 +439,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        wait.until(-1, nothing, take).expect("waited").expect("something");
+                        wait.until(-1, nothing, || {}, take).expect("waited").expect("something");
                     }
                 });
             }

@@ -176,7 +176,6 @@ impl Cq {
         mut take: impl FnMut(usize, &Completion),
     ) -> Outcome<usize> {
         let look = || {
-            self.domain.progress_all();
             if self.is_signalled.swap(false, Ordering::AcqRel) {
                 return Some(Err(Errno::CANCELED));
             }
@@ -184,7 +183,7 @@ impl Cq {
                 (queue.len() >= least.max(1) || queue.is_failed()).then(|| queue.read(most, &mut take))
             })
         };
-        let found = self.wait.until(timeout, || self.domain.arm(), look)?;
+        let found = self.wait.until(timeout, || self.domain.arm(), || self.domain.progress_all(), look)?;
         if self.queue.with(Queue::is_wanted) {
             self.domain.rouse();
         }

@@ -136,6 +136,8 @@ pub(super) struct Outgoing {
 pub(super) enum Stage {
     /// It waits for its turn.
     Queued,
+    /// A part of it is still here, at the head of what goes to the peer. Nothing of this side is needed when it has ended.
+    Leaving,
     /// The peer knows of it, and is to say when it has it.
     Told,
     /// The peer has asked for it in pieces: for what, how many bytes, how many are on their way.

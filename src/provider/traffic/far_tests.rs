@@ -122,6 +122,39 @@ fn messages_to_who_does_not_look_wait_and_come_in_order() {
 }
 
 #[test]
+fn what_has_ended_comes_though_its_sender_calls_no_more() {
+    const LENGTH: usize = 60_000;
+    let [one, two] = pair();
+    let bytes = some(LENGTH);
+    let (mut sent, mut ended) = (0, 0);
+    while ended == sent {
+        one.send(&bytes, 1, 5).expect("sent");
+        (sent, ended) = (sent + 1, ended + one.ended(&one.transmit).0.len());
+    }
+    let (clock, mut come, mut last) = (Clock::new(), 0, 0);
+    let mut room = vec![0; LENGTH];
+    two.receive(&mut room, 5);
+    while come < ended {
+        stir(&[&two]);
+        if two.ended(&two.receive).0.is_empty() {
+            assert!(clock.nanos() - last < 5_000_000_000, "{come} of {ended}");
+            continue;
+        }
+        assert!(room == bytes, "{come}");
+        (come, last) = (come + 1, clock.nanos());
+        room.fill(0);
+        two.receive(&mut room, 5);
+    }
+    // And the one that had not.
+    while come < sent || ended < sent {
+        stir(&[&one, &two]);
+        come += two.ended(&two.receive).0.len();
+        ended += one.ended(&one.transmit).0.len();
+    }
+    assert!(room == bytes);
+}
+
+#[test]
 fn who_computes_for_longer_than_a_peer_may_be_silent_loses_nothing() {
     // More than the kernels keep.
     const MANY: usize = 500;

@@ -1,7 +1,7 @@
 //! Messages on their way out: at once, or in the queue of their peer.
 
 use super::super::argument::Foreign;
-use super::super::cq::Entry;
+use super::super::cq::{Entry, Place};
 use super::super::errno::{Errno, Outcome};
 use super::buffer::Buffer;
 use super::context::{Context, Item, Outgoing, Stage};
@@ -187,6 +187,10 @@ impl Context {
                 mailbox.push(kind, [lend(&head.as_flattened()[..length]), bytes])
             }
         };
+        if pushed == Ok(true) && mailbox.is_keeping() {
+            self.leaves(peer, &message, place);
+            return Some(Ok(true));
+        }
         if let (Some(direction), Some(place)) = (&ends.transmit, place) {
             match pushed {
                 Ok(true) => direction.cq.put(place, Entry::Done(sent(context, label))),
@@ -199,6 +203,26 @@ impl Context {
             counter.add(1);
         }
         Some(pushed.map_err(|_| Refused::Lost))
+    }
+
+    /// A message has gone in part: it ends, and others go, when the rest has.
+    #[cold]
+    #[inline(never)]
+    fn leaves(&mut self, peer: u32, message: &Plain, place: Option<Place>) {
+        let key = self.sends.insert(Outgoing {
+            context: message.context,
+            place,
+            wants: message.wants,
+            label: message.label,
+            buffer: Buffer::NONE,
+            peer,
+            is_answered: false,
+            stage: Stage::Leaving,
+            instead: None,
+        });
+        if let Some(there) = self.peers.get_mut(peer as usize) {
+            there.queue.push_front(Item::Send(key));
+        }
     }
 
     /// Whether all that waits for a peer has gone.
@@ -242,6 +266,13 @@ impl Context {
         let Some(outgoing) = self.sends.get_mut(key) else { return Ok(true) };
         let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
         let Some(mailbox) = mailbox else { return Ok(false) };
+        if outgoing.stage == Stage::Leaving {
+            let has_gone = mailbox.flush();
+            if has_gone {
+                self.sent(key, 0);
+            }
+            return Ok(has_gone);
+        }
         let (label, send) = (outgoing.label, key.raw());
         let length = outgoing.buffer.length();
         let mut head = [0; HEAD];
@@ -265,6 +296,10 @@ impl Context {
             return Ok(false);
         }
         if is_whole && !outgoing.is_answered {
+            if mailbox.is_keeping() {
+                outgoing.stage = Stage::Leaving;
+                return Ok(false);
+            }
             self.sent(key, 0);
         } else {
             outgoing.stage = Stage::Told;

@@ -954,6 +954,43 @@ for kind in roce iwarp; do
     check "$line${remaining:+: $remaining}" $?
 done
 
+# --- every call and event
+
+# Whatever fails, and whenever: the job passes, or ends and says why, and nothing is left of it. Each call and each event that rank 1 has
+# in a job that nothing happens to, in each of its first turns, and in all from one on; but for what ends something: that is left then,
+# and the stand-in ends the process for it.
+sweep() { # KIND
+    local kind=$1 line name count which fault
+    # Which there are is to be known before any can be wanted.
+    [ ${#words[@]} = 0 ] || [[ "${words[*]}" == *"rank 1 has"* ]] || return 0
+    line="verbs over $kind, the calls and events of a job are known"
+    log=$work/logs/known
+    launch "$kind" 2 "p2p small"
+    awk '$1 == "call" && $3 > most[$2] { most[$2] = $3 } END { for (name in most) print name, most[name] }' "$work/ledgers/$jobs".* | sort >"$work/known"
+    [ "$status" = 0 ] && [ "$(wc -l <"$work/known")" -gt 30 ]
+    check "$line" $?
+    while read -r -u 9 name count; do
+        case $name in *destroy* | *dealloc* | *dereg* | *close* | *free* | *ack*) continue ;; esac
+        for which in 1 2 3 4 5 6 1+ 3+; do
+            [ "${which%+}" -le "$count" ] || continue
+            case $name in
+            [A-Z]*) fault=$name:$which:$([ "${which%+}" = 2 ] && echo lost || echo 110) ;;
+            *) fault=$name:$which:12 ;;
+            esac
+            line="verbs over $kind, rank 1 has $fault: the job passes, or ends and says why"
+            wanted "$line" || continue
+            launch "$kind" 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault@1" --mca btl_verbs_peer_timeout 5000
+            [ "$status" != 124 ] && [ -z "$remaining" ] && ! says 'watchdog|Segmentation|panicked|stand-in' &&
+                if [ "$status" = 0 ]; then says '^PASS p2p$'; else says 'btl_verbs: '; fi
+            check "$line${remaining:+: $remaining} ($status)" $?
+        done
+    done 9<"$work/known"
+}
+if whole; then
+    sweep roce
+    sweep iwarp
+fi
+
 # --- nothing to use
 
 there_is=no

@@ -70,6 +70,8 @@ mod mains;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod several;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod world;

@@ -187,7 +187,7 @@ impl World {
                 if let Some(conn) = self.sides[at].conns.get_mut(&id).filter(|conn| !conn.is_established) {
                     conn.is_established = true;
                     let conn = conn.clone();
-                    if conn.is_active {
+                    if conn.is_active && !conn.is_dead {
                         self.tell_other(&conn, Said::Established(None));
                     }
                 }
@@ -201,6 +201,7 @@ impl World {
             Said::RouteResolved => Event::RouteResolved,
             Said::RouteError => Event::RouteError,
             Said::Unreachable => Event::Unreachable,
+            Said::ConnectError => Event::ConnectError,
             Said::Disconnected => Event::Disconnected,
             Said::DeviceRemoved => Event::DeviceRemoved,
         };
@@ -215,6 +216,19 @@ impl World {
         }
         self.sides[at].conns.insert(id, conn);
         self.sides[at].manager.handle_request(0, id, private, self.now);
+    }
+
+    /// Who asks is answered, and its queue pair cannot be made ready: the kernel tells the other side.
+    pub(super) fn spoil(&mut self, at: usize, id: Id) {
+        let conn = self.conn(at, id);
+        conn.is_dead = true;
+        if let Some((to, other)) = conn.other
+            && let Some(conn) = self.sides[to].conns.get_mut(&other)
+        {
+            conn.is_dead = true;
+            self.sides[to].say(other, Said::Rejected(None));
+        }
+        self.tell(at, id, Said::ConnectError);
     }
 
     /// A connection breaks; what is in it is lost.

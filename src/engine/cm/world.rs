@@ -112,6 +112,7 @@ pub(super) enum Said {
     Established(Option<Bytes>),
     Rejected(Option<Bytes>),
     Unreachable,
+    ConnectError,
     Disconnected,
     DeviceRemoved,
 }
@@ -467,14 +468,19 @@ impl World {
                 if budget.doubles > 0 {
                     turns.push(Turn::Double(at, index));
                 }
-                let fails = matches!(said, Said::AddressResolved | Said::RouteResolved | Said::Request(..));
+                let fails = matches!(
+                    said,
+                    Said::AddressResolved | Said::RouteResolved | Said::Request(..) | Said::Established(_)
+                );
                 if budget.errors > 0 && fails {
                     turns.push(Turn::Err(at, index));
                 }
             }
             if budget.breaks > 0 {
-                let whole = side.conns.iter().filter(|(_, conn)| conn.is_active && conn.is_established);
-                turns.extend(whole.filter(|(_, conn)| !conn.is_dead).map(|(id, _)| Turn::Tear(at, *id)));
+                // Of both ends one is torn, but for who has accepted, of whom the other may not have heard.
+                let is_there = |conn: &Conn| conn.is_active == conn.is_established && conn.is_up();
+                let whole = side.conns.iter().filter(|(_, conn)| is_there(conn) && !conn.is_dead);
+                turns.extend(whole.map(|(id, _)| Turn::Tear(at, *id)));
             }
         }
         turns
@@ -577,6 +583,9 @@ impl World {
                     Said::AddressResolved => self.tell(at, id, Said::AddressError),
                     Said::RouteResolved => self.tell(at, id, Said::RouteError),
                     Said::Request(from, asker, _) => self.sides[from].say(asker, Said::Unreachable),
+                    Said::Established(Some(_)) => self.spoil(at, id),
+                    // Its answer has come, and it is never told so.
+                    Said::Established(None) => self.tell(at, id, Said::Unreachable),
                     _ => unreachable!("it has no error"),
                 }
             }

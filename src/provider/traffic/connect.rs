@@ -4,7 +4,7 @@ use super::super::errno::{Errno, Outcome};
 use super::Traffic;
 use super::context::{Context, Item, Note};
 use super::ending::Received;
-use super::rma::Step;
+use super::rma::{Step, Waiting};
 use super::target::Target;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::matching::Leftover;
@@ -274,6 +274,7 @@ impl Traffic {
             let _ = self.engine.close(vc, sent, now);
             self.disconnect(slot, peer, false);
         }
+        self.moved += 1;
         self.fail(slot, peer, code, if is_far { Gone::Whole } else { Gone::It });
         self.stir();
     }
@@ -356,6 +357,7 @@ impl Traffic {
         if is_left {
             self.connect(slot, peer);
         }
+        self.rouse_deferred();
     }
 
     /// Opens an endpoint of this name, which other nodes reach there.
@@ -467,7 +469,6 @@ impl Context {
     /// `is_end`: nothing more comes from the endpoint whose peer this is.
     fn fail(&mut self, peer: u32, code: i32, is_dead: bool, is_end: bool) {
         let there = &mut self.peers[peer as usize];
-        there.queue.retain(|item| !is_dead && item.is_request());
         there.held.retain(|_| !is_dead);
         there.target = Target::default();
         for index in self.sends.indices() {
@@ -484,6 +485,14 @@ impl Context {
                 self.reached(key, code);
             }
         }
+        // What has ended by this is not what another connection is for.
+        let Self { peers, sends, operations, .. } = &mut *self;
+        let is_left = |item: &Item| match item {
+            Item::Send(key) => sends.get(*key).is_some(),
+            Item::Remote(Waiting::Operation(key)) => operations.get(*key).is_some(),
+            _ => false,
+        };
+        peers[peer as usize].queue.retain(|item| !is_dead && is_left(item));
         for index in self.pulls.indices() {
             if self.pulls.at(index).is_some_and(|pull| pull.peer == peer)
                 && let Some(pull) = self.pulls.remove(index)

@@ -117,13 +117,13 @@ impl Traffic {
                 self.wake(slot, peer);
                 let read = self.read(slot, peer);
                 count += read;
-                self.pump(slot, peer);
                 if let Ok(context) = self.context(slot)
                     && let Some(there) = context.peers.get_mut(peer as usize)
                     && let Some(mailbox) = &mut there.mailbox
                 {
                     mailbox.flush();
                 }
+                self.pump(slot, peer);
                 let is_known = self.hot.iter().any(|hot| hot.of == (slot, peer));
                 if read != 0 && !is_known && self.hot.len() < MOST && self.streams.contains_key(&number) {
                     self.hot.push(Hot { of: (slot, peer), vain: 0 });

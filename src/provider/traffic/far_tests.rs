@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use rustix::event::{Timespec, poll};
 
 use super::super::wait::Beside;
+use super::context::Stage;
 use super::rma_tests::end;
 use super::tests::{Side, connected, some, stir};
 use super::{Act, Traffic};
@@ -152,6 +153,52 @@ fn what_has_ended_comes_though_its_sender_calls_no_more() {
         ended += one.ended(&one.transmit).0.len();
     }
     assert!(room == bytes);
+}
+
+#[test]
+fn who_closes_while_a_message_is_on_its_way_is_not_called_again() {
+    let [one, two] = pair();
+    let bytes = some(60_000);
+    let is_leaving = || {
+        one.with(|traffic| {
+            let context = traffic.context(one.slot).expect("open");
+            context.sends.iter().any(|outgoing| outgoing.stage == Stage::Leaving)
+        })
+    };
+    let (mut sent, mut ended) = (0, 0);
+    while !is_leaving() {
+        // What is refused as a whole is not on its way.
+        while ended < sent {
+            stir(&[&one, &two]);
+            ended += one.ended(&one.transmit).0.len();
+        }
+        one.send(&bytes, 1, 5).expect("sent");
+        (sent, ended) = (sent + 1, ended + one.ended(&one.transmit).0.len());
+    }
+    two.with(|traffic| {
+        traffic.begin_closing(two.slot);
+        traffic.control();
+    });
+    assert_eq!(failure(&one, &[&two]), libc::ECONNRESET);
+    one.with(|traffic| {
+        let context = traffic.context(one.slot).expect("open");
+        assert!(context.sends.len() == 0 && context.peers[0].queue.is_empty(), "nothing is left for it");
+    });
+}
+
+#[test]
+fn a_connection_that_is_lost_in_a_last_look_is_looked_after() {
+    let [one, two] = pair();
+    one.lie(0xFE, &[]);
+    let mut moved = 0;
+    while two.malformed() == 0 {
+        two.with(|traffic| {
+            let before = traffic.moved;
+            traffic.hear_far();
+            moved = traffic.moved - before;
+        });
+    }
+    assert!(moved > 0);
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Traffic {
         if let Some(peer) = context.look(want, look)? {
             self.pump(slot, peer);
         }
+        self.rouse_deferred();
         Ok(())
     }
 
@@ -89,6 +90,7 @@ impl Traffic {
         if let Some(peer) = context.redeem(want, is_discarded)? {
             self.pump(slot, peer);
         }
+        self.rouse_deferred();
         Ok(())
     }
 
@@ -108,6 +110,7 @@ impl Traffic {
             }
             context.matching(is_tagged).withdraw(id);
             context.withdrawn(key, libc::ECANCELED);
+            self.rouse_deferred();
             return Ok(());
         }
         Err(Errno::NOENT)

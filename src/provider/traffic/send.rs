@@ -209,6 +209,9 @@ impl Context {
     #[cold]
     #[inline(never)]
     fn leaves(&mut self, peer: u32, message: &Plain, place: Option<Place>) {
+        let transmit = self.ends.as_ref().and_then(|ends| ends.transmit.as_ref());
+        // It may fail.
+        let place = place.or_else(|| transmit?.cq.reserve().ok());
         let key = self.sends.insert(Outgoing {
             context: message.context,
             place,

@@ -164,6 +164,7 @@ impl Traffic {
         }
         let key = context.adopt(withdraw()?);
         context.withdrawn(key, libc::ECANCELED);
+        self.rouse_deferred();
         Ok(())
     }
 }

@@ -70,6 +70,26 @@ fn what_waits_for_what_is_over_at_once_wakes_who_sleeps() {
 }
 
 #[test]
+fn what_waits_for_a_receive_that_is_taken_back_wakes_who_sleeps() {
+    let side = Side::new();
+    let [first, then] = counters(&side);
+    let trigger = Trigger { counter: Arc::clone(&first), threshold: 1, counts_failures: true };
+    let work = Work::Count { counter: Arc::clone(&then), value: 1, is_set: false };
+    side.with(|traffic| {
+        traffic.defer(None, trigger, work, Some(Foreign::NULL)).expect("queued");
+        let ends = traffic.context(side.slot).expect("open").ends.as_mut().expect("enabled");
+        ends.receives = Some(Arc::clone(&first));
+    });
+    let mut room = [0; 4];
+    side.receive(&mut room, 3);
+    let asleep = asleep(&side);
+    side.with(|traffic| traffic.cancel(side.slot, Foreign(ptr::without_provenance_mut(3)))).expect("posted");
+    assert!(is_awake(&asleep));
+    let _ = side.with(Traffic::arm);
+    assert_eq!(then.value(), 1);
+}
+
+#[test]
 fn what_waits_for_a_counter_begins_though_another_thread_makes_progress() {
     let side = Side::new();
     let [first, then] = counters(&side);

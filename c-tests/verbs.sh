@@ -958,8 +958,8 @@ done
 
 # Whatever fails, and whenever: the job passes, or ends and says why, and nothing is left of it. Each call and each event that rank 1 has
 # in a job that nothing happens to, in each of its first turns, and in all from one on; but for what ends something, and requests that
-# are lost: an id is left then, and the stand-in ends the process for it. A completion queue that cannot be read any more is not
-# there: such a job does not end.
+# are lost: an id is left then, and the stand-in ends the process for it. What is received, and how work ends, has rows of its own. A completion
+# queue that cannot be read any more is not there: such a job does not end.
 sweep() { # KIND
     local kind=$1 line name count which fault
     # Which there are is to be known before any can be wanted.

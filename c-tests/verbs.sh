@@ -932,6 +932,18 @@ for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iw
         says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: (the peer says what means nothing|the connection does not work any more)|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
     check "$line" $?
 done
+# A completion queue that cannot be read, or that its device says has failed: what was in it nobody knows.
+for what in "roce ibv_poll_cq:1+:12" "iwarp ibv_poll_cq:1+:5" "roce ibv_poll_cq:7+:5" "iwarp ibv_poll_cq:20+:12" "roce ibv_poll_cq:20:12" \
+    "roce overrun:1:0" "iwarp overrun:1:0" "roce overrun:30:0" "iwarp overrun:30:0"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, a completion queue of rank 1 fails ($fault): the job ends, and the user hears that"
+    wanted "$line" || continue
+    launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault@1"
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
+        says "btl_verbs: ${kind}_0:1: a completion queue or a shared receive queue has failed" &&
+        says "btl_verbs: rank (0 of job [0-9]+ is lost: a queue of this process's device has failed|1 of job [0-9]+ is lost: )"
+    check "$line${remaining:+: $remaining}" $?
+done
 # What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,
 # attempt, or with other queues.
 for what in "roce 1:0" "iwarp 1:4" "roce 1:6" "iwarp 1:7" "roce 1:8" "iwarp 1:16" "roce 1:24" "roce 1:32" "iwarp 1:36" "roce 1:40" "iwarp 1:49" \
@@ -958,8 +970,7 @@ done
 
 # Whatever fails, and whenever: the job passes, or ends and says why, and nothing is left of it. Each call and each event that rank 1 has
 # in a job that nothing happens to, in each of its first turns, and in all from one on; but for what ends something, and requests that
-# are lost: an id is left then, and the stand-in ends the process for it. What is received, and how work ends, has rows of its own. A completion
-# queue that cannot be read any more is not there: such a job does not end.
+# are lost: an id is left then, and the stand-in ends the process for it. What is received, and how work ends, has rows of its own.
 sweep() { # KIND
     local kind=$1 line name count which fault
     # Which there are is to be known before any can be wanted.
@@ -975,7 +986,6 @@ sweep() { # KIND
         for which in 1 2 3 4 5 6 1+ 3+; do
             [ "${which%+}" -le "$count" ] || continue
             case $name:$which in
-            ibv_poll_cq:*+) continue ;;
             CONNECT_REQUEST:*) fault=$name:$which:110 ;;
             [A-Z]*:2) fault=$name:$which:lost ;;
             [A-Z]*) fault=$name:$which:110 ;;

@@ -188,8 +188,10 @@ static void overrun(struct cq *cq)
 
 void cq_push(struct cq *cq, const struct completion *completion)
 {
+    static struct call faults = {.name = "overrun"};
     if (cq->broken) return;
-    if (cq->count == (unsigned)cq->public.cqe) {
+    ledger_call(&faults);
+    if (cq->count == (unsigned)cq->public.cqe || fault_for(&faults) != NULL) {
         overrun(cq);
         return;
     }

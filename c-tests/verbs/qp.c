@@ -43,11 +43,12 @@ static void tell(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 /* Ends the oldest send. */
 void qp_complete_send(struct qp *qp, enum ibv_wc_status status)
 {
-    struct send *send = &qp->sends[qp->oldest % qp->cap.max_send_wr];
-    if (!send->told) tell(qp, qp->oldest, status);
+    /* A completion queue that this overruns ends all the others. */
+    uint32_t number = qp->oldest++;
+    struct send *send = &qp->sends[number % qp->cap.max_send_wr];
+    if (!send->told) tell(qp, number, status);
     free(send->inlined);
     send->inlined = NULL;
-    qp->oldest++;
 }
 
 void qp_complete_receive(struct qp *qp, const struct ibv_wc *wc, bool solicited)

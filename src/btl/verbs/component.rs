@@ -184,6 +184,12 @@ impl<const SECOND: bool> Module<SECOND> {
                 }
             }
             Step::Short(bytes, what) => self.tell_short(bytes, what, up),
+            Step::Failed => {
+                let (component, name) = (Self::COMPONENT, &self.rail.port.name);
+                let line =
+                    format!("{component}: {name}: a completion queue or a shared receive queue has failed");
+                up.host().notice("verbs queue failed", &line);
+            }
             // It is asked for again before long.
             Step::Room { wanted, refused } => {
                 let has_made_room = self.registrations.make_room(wanted, &self.rail);

@@ -258,15 +258,22 @@ impl Body {
             while let Some(event) =
                 self.devices[module].as_ref().and_then(|events| events.next().ok().flatten())
             {
-                if event == AsyncEvent::DeviceFailed {
-                    self.devices[module] = None;
-                    // All of its ports: whoever reads the event has it alone.
-                    let lost = &self.ports[module].context;
-                    for listener in (0..self.ports.len()).filter(|at| self.ports[*at].context.is(lost)) {
-                        self.manager.handle_listener_lost(listener as u8);
+                // All of its ports: whoever reads the event has it alone.
+                let device = Arc::clone(&self.ports[module].context);
+                let of_device = (0..self.ports.len()).filter(|at| self.ports[*at].context.is(&device));
+                match event {
+                    AsyncEvent::CqFailed(token) | AsyncEvent::SrqFailed(token) => {
+                        of_device.for_each(|at| self.ports[at].fail_with(token));
                     }
-                    self.act();
-                    break;
+                    AsyncEvent::DeviceFailed => {
+                        self.devices[module] = None;
+                        let lost: Vec<usize> = of_device.collect();
+                        lost.into_iter().for_each(|at| self.manager.handle_listener_lost(at as u8));
+                        self.act();
+                        break;
+                    }
+                    // Of a queue pair that has failed its work tells, which comes back flushed.
+                    _ => {}
                 }
             }
         }

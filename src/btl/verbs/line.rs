@@ -36,6 +36,7 @@ pub(super) struct Port {
     pub(super) network: Network,
     /// The device's name and the port's number.
     pub(super) name: String,
+    number: u8,
     /// The code of its MTU, and the vendor and part of the device.
     pub(super) mtu: u8,
     pub(super) device: [u32; 2],
@@ -58,6 +59,8 @@ pub(super) struct Port {
     /// What queue pairs had of them that have gone: which one, and how much of it.
     vacated: Mutex<Vec<(usize, usize)>>,
     has_vacated: AtomicBool,
+    /// A completion queue or a shared queue does not work any more.
+    has_failed: AtomicBool,
     depth: usize,
     inline: u32,
     /// How long a peer waits that found no buffer, by its code.
@@ -86,6 +89,14 @@ const TOLD: usize = usize::MAX;
 /// Receives of all shared queues together: each may complete in any completion queue.
 fn depth(shared: &[Option<Arc<Srq>>]) -> usize {
     shared.iter().flatten().map(|shared| shared.depth()).sum()
+}
+
+/// Bits of a token that say which queue.
+const PLACE: u32 = 16;
+
+/// What an event names a queue of a port by: whoever reads it does so for all ports of the device.
+fn token(port: u8, place: usize) -> usize {
+    usize::from(port) << PLACE | place
 }
 
 /// What it takes to make a port.
@@ -136,7 +147,7 @@ impl Port {
                     ));
                 }
                 Kind::Shared { .. } => Some(
-                    Srq::new(&pd, depth, 1, index)
+                    Srq::new(&pd, depth, 1, token(number, index))
                         .map_err(|error| failed("no shared receive queue", error))?,
                 ),
             };
@@ -174,6 +185,7 @@ impl Port {
             count: AtomicUsize::new(0),
             vacated: Mutex::new(Vec::new()),
             has_vacated: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             depth: config.completions.min(limits.completion_depth),
             inline: config.inline,
             receiver_not_ready: config.receiver_not_ready,
@@ -186,6 +198,7 @@ impl Port {
             is_short: AtomicBool::new(false),
             lockable,
             name,
+            number,
             context,
         })
     }
@@ -228,7 +241,7 @@ impl Port {
         }
         let shared = depth(&self.shared);
         let depth = self.depth.max(shared + room);
-        let queue = Cq::new(&self.context, depth, all.len())?;
+        let queue = Cq::new(&self.context, depth, token(self.number, all.len()))?;
         all.push(Share { queue: Arc::clone(&queue), left: depth - shared - room });
         // SYNC POINT: completion-queues (acquired in `State::look_for_queues`)
         self.count.store(all.len(), Ordering::Release);
@@ -258,6 +271,24 @@ impl Port {
         let mut all = self.vacated.lock();
         self.has_vacated.store(false, Ordering::Relaxed);
         std::mem::take(&mut all)
+    }
+
+    /// A queue of its does not work any more: what was in it is lost, or is going to be.
+    #[cold]
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The same of the one with this token, if that is of this port.
+    pub(super) fn fail_with(&self, token: usize) {
+        if token >> PLACE == usize::from(self.number) {
+            self.fail();
+        }
+    }
+
+    /// Whether a queue that peers have in common does not work any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Whether there is room for the program's memory besides messages.

@@ -318,10 +318,13 @@ impl State {
 
     /// Openib does not say that nothing follows: who ends a connection on which nothing is under way is not lost.
     pub(super) fn part_if_quiet(&mut self, place: u32, attempt: Attempt) {
+        let has_failed = self.desk.port.has_failed();
         let Some(peer) = self.at(place) else { return };
+        // Whether anything has come nobody knows, where a queue has failed; who ends does not ask.
+        let is_deaf = has_failed && !peer.says_bye;
         let connection = peer.connection.as_ref().filter(|it| it.is_connected && it.attempt == attempt);
         match connection.map(|connection| connection.openib.is_some()) {
-            Some(true) if peer.is_quiet() && !peer.is_corrupt && !peer.is_starved => {
+            Some(true) if peer.is_quiet() && !is_deaf && !peer.is_corrupt && !peer.is_starved => {
                 peer.has_said_bye = true;
                 peer.machine.handle_parted(attempt);
             }

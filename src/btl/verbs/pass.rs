@@ -74,8 +74,12 @@ impl State {
         self.came = 0;
         while let Some(queue) = self.completions.get(self.cursor) {
             self.cursor += 1;
-            // A queue that is broken brings nothing; its device tells the connection thread.
-            self.came = queue.poll(&mut self.batch).unwrap_or(0);
+            let Ok(came) = queue.poll(&mut self.batch) else {
+                self.desk.port.fail();
+                self.stop_reading();
+                return false;
+            };
+            self.came = came;
             if self.came > 0 {
                 self.is_busy = true;
                 return true;
@@ -86,9 +90,18 @@ impl State {
 
     #[cold]
     fn look_for_queues(&mut self) {
+        if self.desk.port.has_failed() {
+            return;
+        }
         while let Some(queue) = self.desk.port.completions(self.completions.len()) {
             self.completions.push(queue);
         }
+    }
+
+    /// What comes after something that is lost is not to be delivered: nobody could tell.
+    #[cold]
+    fn stop_reading(&mut self) {
+        self.completions.clear();
     }
 
     /// Everything that has come is handled.
@@ -278,10 +291,46 @@ impl State {
             }
             self.touch(recall.account as u32);
         }
+        if self.desk.port.has_failed() {
+            self.look_at_failure();
+        }
         if let Some(patience) = self.patience {
             self.look_for_signs(now, patience);
             self.look_for_memory(now, patience);
             self.look_for_buffers(now, patience);
+        }
+    }
+
+    /// A queue that all have in common has failed: no connection of the port is good, and another one would not be. Peers hear of it
+    /// then, and may end the job: the user is told before.
+    #[cold]
+    fn look_at_failure(&mut self) {
+        self.stop_reading();
+        if !std::mem::replace(&mut self.has_told_failure, true) {
+            self.news.push_back(Step::Failed);
+            return;
+        }
+        let begun = self.peers.iter().filter_map(|peer| {
+            let connection = peer.connection.as_ref().filter(|connection| !connection.is_ending)?;
+            Some((peer.id.index() as u32, connection.attempt))
+        });
+        for (place, attempt) in begun.collect::<Vec<_>>() {
+            self.lose(place, attempt);
+            self.drive(place);
+        }
+    }
+
+    /// What a peer has said in an attempt nobody knows, nor what has become of what it was sent.
+    pub(super) fn lose(&mut self, place: u32, attempt: Attempt) {
+        let Some(peer) = self.at(place) else { return };
+        peer.machine.handle_hopeless(attempt, Reason::QueueFailed);
+        if !peer.says_bye {
+            // That nothing follows is not all that it has said.
+            peer.has_said_bye = false;
+        } else if peer.is_quiet() {
+            self.part_if_quiet(place, attempt);
+        } else {
+            peer.is_cut = true;
         }
     }
 

@@ -76,7 +76,7 @@ pub(super) struct Peer {
     pub(super) owes_bye: bool,
     /// The host has closed it, and that is over: it is nobody's any more.
     pub(super) is_closed: bool,
-    /// There was something left to send, or under way, when that was over.
+    /// There was something left to send, or under way, when that was over, or could not be heard of any more.
     pub(super) is_cut: bool,
     /// It is in the list of those to be looked at.
     pub(super) is_touched: bool,

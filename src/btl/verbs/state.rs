@@ -82,6 +82,8 @@ pub(super) enum Step {
         wanted: usize,
         refused: usize,
     },
+    /// A queue that all connections have in common has failed.
+    Failed,
 }
 
 /// Spreads the numbers of queue pairs, which our own device gives, over a table.
@@ -144,6 +146,8 @@ pub(super) struct State {
     pub(super) vacated: Vec<(usize, usize)>,
     /// There is someone of all those who leave.
     pub(super) is_seeing_off: bool,
+    /// The host has been told that a queue has failed.
+    pub(super) has_told_failure: bool,
     /// The queue pairs of a letter that is being read.
     pub(super) at_hand: Vec<Arc<Line>>,
     pub(super) turns: u32,
@@ -211,6 +215,7 @@ impl State {
             departing: Vec::new(),
             vacated: Vec::new(),
             is_seeing_off: false,
+            has_told_failure: false,
             at_hand: Vec::new(),
             turns: 0,
             ticked: 0,
@@ -337,6 +342,10 @@ impl State {
     /// All queues are up.
     fn begin(&mut self, place: u32, (attempt, token): (Attempt, u32)) {
         let lines = std::mem::take(&mut self.at_hand);
+        if self.desk.port.has_failed() {
+            self.lose(place, attempt);
+            return;
+        }
         self.has_due = true;
         let now = self.clock.nanos();
         let is_whole = lines.len() == self.desk.port.queues.len();
@@ -420,7 +429,7 @@ impl State {
             _ => why,
         };
         peer.is_lost = true;
-        let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye);
+        let (id, name, was_over) = (peer.id, peer.name, peer.has_said_bye || peer.says_bye && !peer.is_cut);
         let (is_open, mut dead) = (peer.is_open, std::mem::take(&mut peer.dead));
         if was_over {
             // What a peer that has ended did not serve was not done; messages to it are nobody's any more.

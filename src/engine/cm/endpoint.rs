@@ -244,11 +244,13 @@ impl Endpoint {
         }
     }
 
-    /// What its queue pairs need is not there, and is not going to be: another attempt would end the same way.
+    /// What its queue pairs need is not there, and is not going to be: another attempt would end the same way. What the peer has
+    /// said before does not count.
     pub fn handle_hopeless(&mut self, attempt: Attempt, why: Reason) {
         if self.present() == Some(attempt) {
             self.order(Order::Break { endpoint: self.id, attempt });
             self.steps.push_back(Step::LetGo { attempt });
+            self.parted = None;
             self.stage = Stage::LettingGo(attempt, Next::Over(why));
         }
     }

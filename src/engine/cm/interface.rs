@@ -273,6 +273,8 @@ pub enum Reason {
     NoResources,
     /// The main thread says that there is no memory for messages.
     NoMemory,
+    /// The main thread says that a queue which all connections of the device have in common has failed.
+    QueueFailed,
     /// It took too long.
     TimedOut,
     /// The peer has ended the connection, or has died.
@@ -310,6 +312,7 @@ impl fmt::Display for Reason {
             Self::NotListening => "nobody listens at the peer's address",
             Self::NoResources => "a queue pair could not be made",
             Self::NoMemory => "there is no memory that can be registered for messages",
+            Self::QueueFailed => "a queue of this process's device has failed",
             Self::TimedOut => "connecting took too long",
             Self::Disconnected => "the peer has ended the connection, or has died",
             Self::Abandoned => "the peer has given up the attempt to connect",

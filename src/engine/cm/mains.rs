@@ -30,6 +30,15 @@ impl World {
         });
     }
 
+    /// The main thread cannot read what its device has done, whenever it finds that.
+    pub(super) fn fail(&mut self, at: usize, endpoint: EndpointId) {
+        self.with(at, endpoint, |held| {
+            let attempt = held.endpoint.present().expect("it is up");
+            held.posting = None;
+            held.endpoint.handle_hopeless(attempt, Reason::QueueFailed);
+        });
+    }
+
     pub(super) fn add(&mut self, at: usize) {
         let (peer_at, life) = self.sides[at].additions.remove(0);
         let former: Vec<EndpointId> =

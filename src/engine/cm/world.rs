@@ -174,6 +174,8 @@ pub(super) struct Budget {
     pub(super) probes: u8,
     /// Main threads that have nothing to post.
     pub(super) starves: [u8; 3],
+    /// Main threads that cannot read what their device has done, for a peer.
+    pub(super) failures: [u8; 3],
     /// Endpoints that each side is going to close when nothing waits any more.
     pub(super) leaves: [u8; 3],
     /// Endpoints that each side closes.
@@ -245,6 +247,8 @@ pub(super) enum Turn {
     Broken(usize, EndpointId),
     Probe(usize, EndpointId),
     Starve(usize, EndpointId),
+    /// The main thread cannot read any more what that peer's queue pairs have done.
+    Fail(usize, EndpointId),
     Hurry(usize, EndpointId),
     Close(usize, EndpointId),
     MeetAgain(usize, EndpointId),
@@ -441,6 +445,9 @@ impl World {
                 if budget.starves[at] > 0 && held.posting.is_some() {
                     turns.push(Turn::Starve(at, *endpoint));
                 }
+                if budget.failures[at] > 0 && held.endpoint.present().is_some() {
+                    turns.push(Turn::Fail(at, *endpoint));
+                }
             }
             if budget.finalizes[at] > 0 && side.additions.is_empty() {
                 turns.push(Turn::Finalize(at));
@@ -529,6 +536,10 @@ impl World {
             Turn::Starve(at, endpoint) => {
                 budget.starves[at] -= 1;
                 self.starve(at, endpoint);
+            }
+            Turn::Fail(at, endpoint) => {
+                budget.failures[at] -= 1;
+                self.fail(at, endpoint);
             }
             Turn::Hurry(at, endpoint) => {
                 budget.leaves[at] -= 1;

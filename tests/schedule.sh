@@ -101,8 +101,14 @@ stop() {
 
 # ended_within SECONDS: a step has ended, and is finished; false if none has.
 ended_within() {
-    local at status
-    read -r -t "$1" -u "$ended" at status || return
+    local line= rest at status
+    if ! IFS= read -r -t "$1" -u "$ended" line; then
+        [ -n "$line" ] || return 1
+        # The time was over amid a line: its rest is there, or about to be.
+        IFS= read -r -u "$ended" rest
+        line+=$rest
+    fi
+    read -r at status <<<"$line"
     wait "${pids[at]}"
     finish "$at" "$status"
 }

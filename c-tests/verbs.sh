@@ -932,13 +932,15 @@ for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iw
         says "btl_verbs: rank ($((1 - receiver)) of job [0-9]+ is lost: (the peer says what means nothing|the connection does not work any more)|$receiver of job [0-9]+ is lost: (the peer has ended the connection, or has died|the connection does not work any more))"
     check "$line" $?
 done
-# A completion queue that cannot be read, or that its device says has failed: what was in it nobody knows.
+# A completion queue that cannot be read, or that its device says has failed, as of a shared receive queue: what was in it nobody knows.
 for what in "roce ibv_poll_cq:1+:12" "iwarp ibv_poll_cq:1+:5" "roce ibv_poll_cq:7+:5" "iwarp ibv_poll_cq:20+:12" "roce ibv_poll_cq:20:12" \
-    "roce overrun:1:0" "iwarp overrun:1:0" "roce overrun:30:0" "iwarp overrun:30:0"; do
-    read -r kind fault <<<"$what"
-    line="verbs over $kind, a completion queue of rank 1 fails ($fault): the job ends, and the user hears that"
+    "roce overrun:1:0" "iwarp overrun:1:0" "roce overrun:30:0" "iwarp overrun:30:0" "roce overrun:30:lost" "iwarp overrun:9:lost" \
+    "roce shared-queue:3:0" "iwarp shared-queue:1:0" "roce overrun:9:lost --mca btl_verbs_wire openib" \
+    "roce ibv_poll_cq:30+:5 --mca btl_verbs_wire openib"; do
+    read -r kind fault options <<<"$what"
+    line="verbs over $kind, a queue that rank 1 has for all fails ($fault${options:+, ${options#--mca }}): the job ends, and the user hears that"
     wanted "$line" || continue
-    launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault@1"
+    launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault@1" $options
     [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
         says "btl_verbs: ${kind}_0:1: a completion queue or a shared receive queue has failed" &&
         says "btl_verbs: rank (0 of job [0-9]+ is lost: a queue of this process's device has failed|1 of job [0-9]+ is lost: )"
@@ -982,7 +984,7 @@ sweep() { # KIND
     [ "$status" = 0 ] && [ "$(wc -l <"$work/known")" -gt 30 ]
     check "$line" $?
     while read -r -u 9 name count; do
-        case $name in *destroy* | *dealloc* | *dereg* | *close* | *free* | *ack* | message | private-data | *-completion) continue ;; esac
+        case $name in *destroy* | *dealloc* | *dereg* | *close* | *free* | *ack* | message | private-data | *-completion | overrun | shared-queue) continue ;; esac
         for which in 1 2 3 4 5 6 1+ 3+; do
             [ "${which%+}" -le "$count" ] || continue
             case $name:$which in

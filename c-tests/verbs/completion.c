@@ -191,8 +191,13 @@ void cq_push(struct cq *cq, const struct completion *completion)
     static struct call faults = {.name = "overrun"};
     if (cq->broken) return;
     ledger_call(&faults);
-    if (cq->count == (unsigned)cq->public.cqe || fault_for(&faults) != NULL) {
+    const char *fault = fault_for(&faults);
+    if (cq->count == (unsigned)cq->public.cqe || (fault != NULL && strcmp(fault, "lost") != 0)) {
         overrun(cq);
+        return;
+    }
+    if (fault != NULL) {
+        async_post(context_of(cq->public.context), IBV_EVENT_CQ_ERR, cq);
         return;
     }
     struct entry *entry = &cq->ring[(cq->first + cq->count) % (unsigned)cq->public.cqe];

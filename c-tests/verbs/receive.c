@@ -92,6 +92,14 @@ PUBLIC int ibv_destroy_srq(struct ibv_srq *public)
 
 bool srq_take(struct srq *srq, struct receive *receive)
 {
+    static struct call faults = {.name = "shared-queue"};
+    if (srq->broken) return false;
+    ledger_call(&faults);
+    if (fault_for(&faults) != NULL) {
+        srq->broken = true;
+        async_post(context_of(srq->public.context), IBV_EVENT_SRQ_ERR, srq);
+        return false;
+    }
     if (!receive_queue_take(&srq->queue, receive)) return false;
     if (srq->limit != 0 && srq->queue.count < srq->limit) {
         srq->limit = 0; /* once */

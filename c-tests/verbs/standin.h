@@ -205,6 +205,7 @@ struct srq {
     struct tag tag;
     struct receive_queue queue;
     uint32_t limit;
+    bool broken;
     unsigned users;
     struct counts async;
 };

@@ -351,7 +351,8 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
         let (module, name) = (all.get(own)?, peer.name());
-        if module.stands_back(name, host) {
+        // Another port reaches it, or another component.
+        if module.rail.port.has_failed() || module.stands_back(name, host) {
             return None;
         }
         if name == host.name() {
@@ -372,12 +373,14 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
         };
         match met {
             Ok(id) => {
-                module.rail.state.with(|state| {
-                    if let Some(peer) = state.peer(id) {
-                        peer.is_open = true;
-                    }
+                let is_there = module.rail.state.with(|state| {
+                    state.peer(id).is_some_and(|peer| {
+                        // Who was met by the other side, and is lost since, was nobody's until now.
+                        peer.is_open |= !peer.is_lost;
+                        peer.is_open
+                    })
                 });
-                Some(id)
+                is_there.then_some(id)
             }
             Err(why) => {
                 let line = format!("{}: {} is not reached: {why}", Self::COMPONENT, title(name));

@@ -54,7 +54,7 @@ pub(super) struct Port {
     /// The shared receive queue of each queue that has one.
     pub(super) shared: Vec<Option<Arc<Srq>>>,
     completions: Mutex<Vec<Share>>,
-    /// How many completion queues there are.
+    /// How many completion queues there are to read; any other number where one has failed.
     pub(super) count: AtomicUsize,
     /// What queue pairs had of them that have gone: which one, and how much of it.
     vacated: Mutex<Vec<(usize, usize)>>,
@@ -243,8 +243,10 @@ impl Port {
         let depth = self.depth.max(shared + room);
         let queue = Cq::new(&self.context, depth, token(self.number, all.len()))?;
         all.push(Share { queue: Arc::clone(&queue), left: depth - shared - room });
-        // SYNC POINT: completion-queues (acquired in `State::look_for_queues`)
-        self.count.store(all.len(), Ordering::Release);
+        // SYNC POINT: completion-queues (acquired in `State::poll`)
+        if !self.has_failed() {
+            self.count.store(all.len(), Ordering::Release);
+        }
         Ok((all.len() - 1, queue))
     }
 
@@ -276,7 +278,11 @@ impl Port {
     /// A queue of its does not work any more: what was in it is lost, or is going to be.
     #[cold]
     pub(super) fn fail(&self) {
+        // Under the lock, as `reserve` has it: who reads them looks for another number of them from now on, and learns it.
+        let _all = self.completions.lock();
         self.has_failed.store(true, Ordering::Relaxed);
+        // SYNC POINT: completion-queues (acquired in `State::poll`)
+        self.count.store(usize::MAX, Ordering::Release);
     }
 
     /// The same of the one with this token, if that is of this port.

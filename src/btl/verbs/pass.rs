@@ -66,7 +66,7 @@ impl State {
     /// Reads completion queues until something has come; false when all have been read.
     #[inline]
     pub(super) fn poll(&mut self) -> bool {
-        // SYNC POINT: completion-queues (released in `Port::reserve`)
+        // SYNC POINT: completion-queues (released in `Port::reserve`, and in `Port::fail`)
         if self.completions.len() != self.desk.port.count.load(Ordering::Acquire) {
             self.look_for_queues();
         }
@@ -76,7 +76,6 @@ impl State {
             self.cursor += 1;
             let Ok(came) = queue.poll(&mut self.batch) else {
                 self.desk.port.fail();
-                self.stop_reading();
                 return false;
             };
             self.came = came;
@@ -91,17 +90,13 @@ impl State {
     #[cold]
     fn look_for_queues(&mut self) {
         if self.desk.port.has_failed() {
+            // What comes after something that is lost is not to be delivered: nobody could tell.
+            self.completions.clear();
             return;
         }
         while let Some(queue) = self.desk.port.completions(self.completions.len()) {
             self.completions.push(queue);
         }
-    }
-
-    /// What comes after something that is lost is not to be delivered: nobody could tell.
-    #[cold]
-    fn stop_reading(&mut self) {
-        self.completions.clear();
     }
 
     /// Everything that has come is handled.
@@ -305,25 +300,35 @@ impl State {
     /// then, and may end the job: the user is told before.
     #[cold]
     fn look_at_failure(&mut self) {
-        self.stop_reading();
-        if !std::mem::replace(&mut self.has_told_failure, true) {
-            self.news.push_back(Step::Failed);
+        if !self.tell_failure() {
             return;
         }
-        let begun = self.peers.iter().filter_map(|peer| {
-            let connection = peer.connection.as_ref().filter(|connection| !connection.is_ending)?;
-            Some((peer.id.index() as u32, connection.attempt))
-        });
-        for (place, attempt) in begun.collect::<Vec<_>>() {
+        let begun: Vec<_> = self
+            .peers
+            .iter()
+            .filter_map(|peer| Some((peer.id.index() as u32, peer.connection.as_ref()?.attempt)))
+            .collect();
+        for (place, attempt) in begun {
             self.lose(place, attempt);
             self.drive(place);
         }
     }
 
+    /// Has the host told of it, once; whether that was before.
+    fn tell_failure(&mut self) -> bool {
+        let has_told = std::mem::replace(&mut self.has_told_failure, true);
+        if !has_told {
+            self.news.push_back(Step::Failed);
+        }
+        has_told
+    }
+
     /// What a peer has said in an attempt nobody knows, nor what has become of what it was sent.
     pub(super) fn lose(&mut self, place: u32, attempt: Attempt) {
+        self.tell_failure();
         let Some(peer) = self.at(place) else { return };
         peer.machine.handle_hopeless(attempt, Reason::QueueFailed);
+        (peer.is_corrupt, peer.is_starved) = (false, false);
         if !peer.says_bye {
             // That nothing follows is not all that it has said.
             peer.has_said_bye = false;

@@ -244,15 +244,18 @@ impl Endpoint {
         }
     }
 
-    /// What its queue pairs need is not there, and is not going to be: another attempt would end the same way. What the peer has
-    /// said before does not count.
+    /// What its queue pairs need is not there, and is not going to be: another attempt would end the same way. That the peer has
+    /// said that nothing follows does not count any more, until it is said again: it is not all that it has said.
     pub fn handle_hopeless(&mut self, attempt: Attempt, why: Reason) {
         if self.present() == Some(attempt) {
             self.order(Order::Break { endpoint: self.id, attempt });
             self.steps.push_back(Step::LetGo { attempt });
-            self.parted = None;
-            self.stage = Stage::LettingGo(attempt, Next::Over(why));
+        } else if !matches!(self.stage, Stage::LettingGo(going, Next::Over(_)) if going == attempt && self.parted == Some(attempt))
+        {
+            return;
         }
+        self.parted = None;
+        self.stage = Stage::LettingGo(attempt, Next::Over(why));
     }
 
     /// Nothing is outstanding on the queue pairs that were to be [let go of](Step::LetGo).

@@ -168,22 +168,26 @@ fn one_side_has_nothing_to_post_and_gives_up() {
     }
 }
 
-/// Whether it is connected or not: its device is of no use any more.
+/// Whether it is connected or not, is going to be closed here or there, or has been: its device is of no use any more.
 #[test]
 fn what_one_side_has_done_cannot_be_read_any_more_in_every_state() {
-    for (wire, explored) in [
-        (Wire::InfiniBand, [(19_116, [6, 49, 1]), (20_805, [6, 54, 1])]),
-        (Wire::Iwarp, [(12_889, [6, 26, 1]), (13_069, [6, 28, 1])]),
-    ] {
-        let found = [1, 0].map(|at| {
-            let mut failures = [0; 3];
-            failures[at] = 1;
-            let budget = Budget { wants: [1, 1, 0], failures, ..Budget::default() };
-            let found = explore(pair(wire, 1, budget));
-            (found.states, found.rests)
-        });
-        assert_eq!(found, explored, "states explored, and those at rest");
-    }
+    let found = [Wire::InfiniBand, Wire::Iwarp].map(|wire| {
+        [1, 0].map(|at| {
+            let (mut own, mut others) = ([0; 3], [0; 3]);
+            (own[at], others[1 - at]) = (1, 1);
+            let budget = Budget { wants: [1, 1, 0], failures: own, ..Budget::default() };
+            let closes = Budget { closes: own, ..budget };
+            let is_closed = Budget { closes: others, ..budget };
+            let meets = Budget { meetings: own, wants: own, ..budget };
+            let is_met = Budget { meetings: others, wants: own, ..budget };
+            [budget, closes, is_closed, meets, is_met].map(|budget| {
+                let found = explore(pair(wire, 1, budget));
+                (found.states, found.rests)
+            })
+        })
+    });
+    let explored = [[[(0, [0, 0, 0]); 5]; 2]; 2];
+    assert_eq!(found, explored, "states explored, and those at rest");
 }
 
 #[test]

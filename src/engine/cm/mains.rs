@@ -30,13 +30,19 @@ impl World {
         });
     }
 
-    /// The main thread cannot read what its device has done, whenever it finds that.
-    pub(super) fn fail(&mut self, at: usize, endpoint: EndpointId) {
-        self.with(at, endpoint, |held| {
-            let attempt = held.endpoint.present().expect("it is up");
-            held.posting = None;
-            held.endpoint.handle_hopeless(attempt, Reason::QueueFailed);
-        });
+    /// A side cannot read any more what its device has done: what is lost with that nobody knows, nor what comes.
+    pub(super) fn fail(&mut self, at: usize) {
+        let side = &mut self.sides[at];
+        side.is_deaf = true;
+        side.completions.clear();
+        for endpoint in side.held.keys().copied().collect::<Vec<_>>() {
+            self.with(at, endpoint, |held| {
+                if let Some(attempt) = held.endpoint.present().or(held.letting) {
+                    held.posting = None;
+                    held.endpoint.handle_hopeless(attempt, Reason::QueueFailed);
+                }
+            });
+        }
     }
 
     pub(super) fn add(&mut self, at: usize) {
@@ -170,6 +176,7 @@ impl World {
     }
 
     pub(super) fn steps(&mut self, at: usize, endpoint: EndpointId) {
+        let is_deaf = self.sides[at].is_deaf;
         loop {
             let Some(held) = self.sides[at].held.get_mut(&endpoint) else { return };
             let Some(step) = held.endpoint.poll_step() else { return };
@@ -179,7 +186,11 @@ impl World {
                     assert_eq!(ids.len(), usize::from(self.queues.count));
                     assert_eq!(token % 10, at as u32, "what the peer calls this side");
                     held.ids = ids.into_vec();
-                    held.posting = Some(attempt);
+                    if is_deaf {
+                        held.endpoint.handle_hopeless(attempt, Reason::QueueFailed);
+                    } else {
+                        held.posting = Some(attempt);
+                    }
                 }
                 Step::SendCts { attempt } => {
                     self.send(at, endpoint, self.queues.credits, What::Cts);
@@ -251,6 +262,9 @@ impl World {
         }
         let (endpoint, attempt, queue) = receiver.made.expect("it has a queue pair");
         let message = Message { id: other, endpoint, attempt, queue, what };
+        if self.sides[to].is_deaf {
+            return;
+        }
         let completions = &mut self.sides[to].completions;
         let place = completions.partition_point(|earlier| earlier.id <= other);
         completions.insert(place, message);

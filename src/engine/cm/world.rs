@@ -134,6 +134,8 @@ pub(super) struct Side {
     pub(super) notices: VecDeque<Notice>,
     pub(super) conns: BTreeMap<Id, Conn>,
     pub(super) completions: Vec<Message>,
+    /// Nothing of that can be read any more.
+    pub(super) is_deaf: bool,
     pub(super) events: Vec<(Id, Said)>,
     /// Which peers, in which life, the main thread is going to add.
     pub(super) additions: Vec<(usize, u64)>,
@@ -174,7 +176,7 @@ pub(super) struct Budget {
     pub(super) probes: u8,
     /// Main threads that have nothing to post.
     pub(super) starves: [u8; 3],
-    /// Main threads that cannot read what their device has done, for a peer.
+    /// Times that a side cannot read any more what its device has done.
     pub(super) failures: [u8; 3],
     /// Endpoints that each side is going to close when nothing waits any more.
     pub(super) leaves: [u8; 3],
@@ -247,8 +249,8 @@ pub(super) enum Turn {
     Broken(usize, EndpointId),
     Probe(usize, EndpointId),
     Starve(usize, EndpointId),
-    /// The main thread cannot read any more what that peer's queue pairs have done.
-    Fail(usize, EndpointId),
+    /// The main thread cannot read any more what has been done.
+    Fail(usize),
     Hurry(usize, EndpointId),
     Close(usize, EndpointId),
     MeetAgain(usize, EndpointId),
@@ -281,6 +283,7 @@ impl Side {
             notices: VecDeque::new(),
             conns: BTreeMap::new(),
             completions: Vec::new(),
+            is_deaf: false,
             events: Vec::new(),
             additions: others.collect(),
             armed: None,
@@ -445,12 +448,12 @@ impl World {
                 if budget.starves[at] > 0 && held.posting.is_some() {
                     turns.push(Turn::Starve(at, *endpoint));
                 }
-                if budget.failures[at] > 0 && held.endpoint.present().is_some() {
-                    turns.push(Turn::Fail(at, *endpoint));
-                }
             }
             if budget.finalizes[at] > 0 && side.additions.is_empty() {
                 turns.push(Turn::Finalize(at));
+            }
+            if budget.failures[at] > 0 {
+                turns.push(Turn::Fail(at));
             }
             if budget.removals[at] > 0 {
                 turns.push(Turn::Remove(at));
@@ -537,9 +540,9 @@ impl World {
                 budget.starves[at] -= 1;
                 self.starve(at, endpoint);
             }
-            Turn::Fail(at, endpoint) => {
+            Turn::Fail(at) => {
                 budget.failures[at] -= 1;
-                self.fail(at, endpoint);
+                self.fail(at);
             }
             Turn::Hurry(at, endpoint) => {
                 budget.leaves[at] -= 1;

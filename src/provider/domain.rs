@@ -81,17 +81,26 @@ impl Domain {
         Ok(())
     }
 
-    /// Closes an endpoint. What it has sent is found by its peers, if they look for it in time.
+    /// Closes an endpoint. What it has received its peers are told of, and what it has sent they find, if they look for it in time.
     pub(super) fn end(&self, slot: u32) {
-        let start = self.traffic.with(|traffic| traffic.begin_closing(slot));
+        let start = self.traffic.with(|traffic| traffic.now()).nanos();
+        while let Some(left) = self.traffic.with(|traffic| traffic.answer(slot, start)) {
+            self.doze(left);
+        }
+        self.traffic.with(|traffic| traffic.begin_closing(slot, start));
         while let Some(left) = self.traffic.with(|traffic| traffic.farewell(slot, start)) {
-            match self.arm() {
-                Ok(Beside::Set(set, most)) => sleep(&set, most.unwrap_or(left).min(left)),
-                Ok(Beside::Moved | Beside::Nothing) => {}
-                Err(_) => std::thread::yield_now(),
-            }
+            self.doze(left);
         }
         self.traffic.with(|traffic| traffic.end_closing(slot));
+    }
+
+    /// Waits until there may be something to do, for so many nanoseconds at most.
+    fn doze(&self, left: u64) {
+        match self.arm() {
+            Ok(Beside::Set(set, most)) => sleep(&set, most.unwrap_or(left).min(left)),
+            Ok(Beside::Moved | Beside::Nothing) => {}
+            Err(_) => std::thread::yield_now(),
+        }
     }
 }
 

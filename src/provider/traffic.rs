@@ -38,6 +38,8 @@ mod fence;
 #[cfg(test)]
 mod kept_tests;
 mod landing;
+#[cfg(test)]
+mod leaving_tests;
 mod receive;
 mod rest;
 mod rma;
@@ -105,6 +107,8 @@ pub struct Traffic {
     bells: HashMap<([u8; 16], u32), (u32, u32)>,
     /// The same of other nodes, by the numbers of their mailboxes here.
     streams: HashMap<u32, (u32, u32)>,
+    /// Those of them whose endpoint is being closed.
+    parting: HashMap<u32, (u32, u32)>,
     /// Those of them that are looked at each time.
     hot: Vec<far::Hot>,
     /// What has happened to streams.
@@ -115,6 +119,8 @@ pub struct Traffic {
     polled: Vec<(u32, u32)>,
     /// Peers that are to be looked at, or written to, next time.
     again: Vec<(u32, u32)>,
+    /// The one of those that is looked at now: whoever sleeps knows of it.
+    visited: Option<(u32, u32)>,
     /// Connections that are ended by the peer.
     closing: Vec<Vc>,
     /// Connections for which there is no ring, and since when.
@@ -162,11 +168,13 @@ impl Traffic {
             vcs: HashMap::new(),
             bells: HashMap::new(),
             streams: HashMap::new(),
+            parting: HashMap::new(),
             hot: Vec::new(),
             happened: Vec::new(),
             unreached: HashMap::new(),
             polled: Vec::new(),
             again: Vec::new(),
+            visited: None,
             closing: Vec::new(),
             lacking: HashMap::new(),
             leaving: Vec::new(),
@@ -206,7 +214,9 @@ impl Traffic {
         let Some(there) = context.peers.get_mut(peer as usize) else { return };
         if !std::mem::replace(&mut there.is_ready, true) {
             self.again.push((slot, peer));
-            self.rouse();
+            if self.visited != Some((slot, peer)) {
+                self.rouse();
+            }
         }
     }
 
@@ -318,11 +328,15 @@ impl Traffic {
                 there.is_ready = false;
             }
         }
+        let known = found.len();
         if let Some(nic) = &self.nic {
             let bells = &self.bells;
             nic.rung(|life, ring| found.extend(bells.get(&(*life, ring as u32))));
         }
-        for (slot, peer) in found {
+        for (index, (slot, peer)) in found.into_iter().enumerate() {
+            // Whoever sleeps waits for a sign of a peer that was left before, and has none if nothing of it has changed.
+            let before = self.moved;
+            self.visited = Some((slot, peer)).filter(|_| index < known);
             self.read(slot, peer);
             self.pump(slot, peer);
             if let Ok(context) = self.context(slot)
@@ -332,6 +346,10 @@ impl Traffic {
                 if context.owes() {
                     self.look_again(slot, peer);
                 }
+            }
+            self.visited = None;
+            if self.moved != before && !self.again.is_empty() {
+                self.rouse();
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Endpoints that are closed: peers are told, and have some time to find what was sent.
 
 use super::Traffic;
+use super::context::{Item, Peer};
 use crate::engine::connect::Vc;
 use crate::engine::time::Instant;
 use crate::wire::gni::datagram::NameId;
@@ -10,11 +11,32 @@ const PATIENCE: u64 = 1_000_000_000;
 /// And for peers to say farewell, who have found all.
 const COURTESY: u64 = 20_000_000;
 
+/// Of that time, how long answers for which there is no room are tried, nanoseconds.
+const ANSWERING: u64 = 500_000_000;
+
 impl Traffic {
-    /// An endpoint is going to be closed: nobody may connect to it any more, and its peers are told. When that was.
-    pub fn begin_closing(&mut self, slot: u32) -> u64 {
-        let start = self.clock.nanos();
-        let Ok(context) = self.context(slot) else { return start };
+    /// For how long it is still tried, nanoseconds, to answer peers whose messages or operations have ended here, if there is any
+    /// answer for which there was no room. What they have done would end in error else. `start`: when the endpoint began to be closed.
+    pub fn answer(&mut self, slot: u32, start: u64) -> Option<u64> {
+        self.pump_all(slot);
+        let past = self.clock.nanos() - start;
+        let owes = |there: &Peer| {
+            let is_there = there.mailbox.as_ref().is_some_and(|mailbox| !mailbox.is_over());
+            is_there && there.is_heard && there.closing.is_none() && there.queue.iter().any(Item::is_answer)
+        };
+        let owes_any = self.context(slot).ok()?.peers.iter().any(owes);
+        ANSWERING.checked_sub(past).filter(|left| owes_any && *left != 0)
+    }
+
+    fn pump_all(&mut self, slot: u32) {
+        let peers = self.context(slot).map_or(0, |context| context.peers.len() as u32);
+        (0..peers).for_each(|peer| self.pump(slot, peer));
+    }
+
+    /// An endpoint is going to be closed: nobody may connect to it any more, and its peers are told.
+    pub fn begin_closing(&mut self, slot: u32, start: u64) {
+        self.pump_all(slot);
+        let Ok(context) = self.context(slot) else { return };
         let endpoint = context.endpoint;
         let farewells: Vec<(Vc, u64)> = context
             .peers
@@ -25,13 +47,25 @@ impl Traffic {
         // A peer may use its ring for somebody else once it knows.
         self.polled.retain(|of| of.0 != slot);
         self.bells.retain(|_, of| of.0 != slot);
-        self.streams.retain(|_, of| of.0 != slot);
+        self.parting.extend(self.streams.extract_if(|_, of| of.0 == slot));
         self.hot.retain(|hot| hot.of.0 != slot);
         self.again.retain(|of| of.0 != slot);
         for (vc, sent) in farewells {
             let _ = self.engine.close(vc, sent, Instant::from_nanos(start));
         }
-        start
+    }
+
+    /// Something has happened to a stream of an endpoint that is being closed: whoever closes it is to see to that.
+    pub(super) fn part_from(&mut self, number: u32) {
+        let Some((slot, peer)) = self.parting.get(&number).copied() else { return };
+        let there = self.context(slot).ok().and_then(|context| context.peers.get_mut(peer as usize));
+        let Some(mailbox) = there.and_then(|there| there.mailbox.as_mut()) else { return };
+        mailbox.part();
+        self.moved += 1;
+        // Not only who has armed: that may be whoever is in here.
+        if let Some(nic) = &self.nic {
+            nic.wake();
+        }
     }
 
     /// For how long peers are still waited for, nanoseconds, if at all.

@@ -25,7 +25,8 @@ const PATIENCE: u64 = 1_000_000_000;
 const POLLED: usize = 16;
 
 impl Traffic {
-    pub(super) fn now(&self) -> Instant {
+    /// The time.
+    pub fn now(&self) -> Instant {
         Instant::from_nanos(self.clock.nanos())
     }
 
@@ -332,6 +333,7 @@ impl Traffic {
         self.polled.retain(|of| *of != (slot, peer));
         self.bells.retain(|_, of| *of != (slot, peer));
         self.streams.retain(|_, of| *of != (slot, peer));
+        self.parting.retain(|_, of| *of != (slot, peer));
         self.hot.retain(|hot| hot.of != (slot, peer));
         self.unreached.remove(&(slot, peer));
     }

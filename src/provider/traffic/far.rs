@@ -113,7 +113,10 @@ impl Traffic {
             let network = self.nic.as_ref().and_then(|nic| nic.streams());
             let is_more = network.is_some_and(|network| network.happened(&mut happened));
             for number in happened.drain(..) {
-                let Some((slot, peer)) = self.streams.get(&number).copied() else { continue };
+                let Some((slot, peer)) = self.streams.get(&number).copied() else {
+                    self.part_from(number);
+                    continue;
+                };
                 self.wake(slot, peer);
                 let read = self.read(slot, peer);
                 count += read;

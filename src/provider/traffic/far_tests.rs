@@ -155,10 +155,8 @@ fn what_has_ended_comes_though_its_sender_calls_no_more() {
     assert!(room == bytes);
 }
 
-#[test]
-fn who_closes_while_a_message_is_on_its_way_is_not_called_again() {
-    let [one, two] = pair();
-    let bytes = some(60_000);
+/// Has a message of the first side be on its way in part; all before it have ended, and none has been received.
+pub(super) fn leave(one: &Side, two: &Side, bytes: &[u8], pieces: usize) {
     let is_leaving = || {
         one.with(|traffic| {
             let context = traffic.context(one.slot).expect("open");
@@ -169,14 +167,21 @@ fn who_closes_while_a_message_is_on_its_way_is_not_called_again() {
     while !is_leaving() {
         // What is refused as a whole is not on its way.
         while ended < sent {
-            stir(&[&one, &two]);
+            stir(&[one, two]);
             ended += one.ended(&one.transmit).0.len();
         }
-        one.send(&bytes, 1, 5).expect("sent");
+        one.send(bytes, pieces, 5).expect("sent");
         (sent, ended) = (sent + 1, ended + one.ended(&one.transmit).0.len());
     }
+}
+
+#[test]
+fn who_closes_while_a_message_is_on_its_way_is_not_called_again() {
+    let [one, two] = pair();
+    let bytes = some(60_000);
+    leave(&one, &two, &bytes, 1);
     two.with(|traffic| {
-        traffic.begin_closing(two.slot);
+        traffic.begin_closing(two.slot, traffic.now().nanos());
         traffic.control();
     });
     assert_eq!(failure(&one, &[&two]), libc::ECONNRESET);

@@ -8,6 +8,11 @@ impl Item {
     pub(super) fn is_request(&self) -> bool {
         matches!(self, Self::Send(_) | Self::Remote(Waiting::Operation(_)))
     }
+
+    /// It tells the peer of something that it has begun.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Note(_) | Self::Remote(Waiting::Answer(..)))
+    }
 }
 
 impl Context {

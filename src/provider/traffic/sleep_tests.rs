@@ -10,11 +10,11 @@ use super::super::argument::Foreign;
 use super::super::cntr::Counter;
 use super::super::sys::{self, CntrAttr};
 use super::super::wait::Beside;
-use super::tests::{Side, pair};
-use super::{Traffic, Trigger, Work};
+use super::tests::{Side, pair, some};
+use super::{Traffic, Trigger, Work, far_tests};
 
 /// What a thread sleeps on that has nothing to do.
-fn asleep(side: &Side) -> Arc<OwnedFd> {
+pub(super) fn asleep(side: &Side) -> Arc<OwnedFd> {
     loop {
         if let Beside::Set(set, None) = side.with(Traffic::arm).expect("armed") {
             return set;
@@ -22,7 +22,7 @@ fn asleep(side: &Side) -> Arc<OwnedFd> {
     }
 }
 
-fn is_awake(set: &OwnedFd) -> bool {
+pub(super) fn is_awake(set: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&now)) == Ok(1)
 }
@@ -39,14 +39,31 @@ fn who_was_woken_and_finds_nothing_more_to_do_is_woken_again() {
     assert!(is_awake(&asleep));
 }
 
+/// That a peer has no room is known to whoever sleeps, and what has room again wakes it.
+#[test]
+fn who_looks_for_room_in_vain_wakes_nobody() {
+    for ([one, two], length) in [(pair(), 4000), (far_tests::pair(), 60_000)] {
+        let bytes = some(length);
+        while one.with(|traffic| traffic.again.is_empty()) {
+            one.send(&bytes, 1, 4).expect("sent");
+        }
+        let asleep = asleep(&one);
+        (0..3).for_each(|_| one.with(Traffic::progress_all));
+        assert!(!is_awake(&asleep), "messages of {length} bytes");
+        while !is_awake(&asleep) {
+            two.with(Traffic::progress_all);
+        }
+    }
+}
+
 /// Counters of a domain.
-fn counters<const COUNT: usize>(side: &Side) -> [Arc<Counter>; COUNT] {
+pub(super) fn counters<const COUNT: usize>(side: &Side) -> [Arc<Counter>; COUNT] {
     let attr = CntrAttr { events: 0, wait_obj: sys::FI_WAIT_NONE, wait_set: ptr::null_mut(), flags: 0 };
     std::array::from_fn(|_| Arc::new(Counter::new(Arc::clone(&side.domain), &attr).expect("a counter")))
 }
 
 /// Has one counter count when another has.
-fn chain(side: &Side, first: &Arc<Counter>, then: &Arc<Counter>) {
+pub(super) fn chain(side: &Side, first: &Arc<Counter>, then: &Arc<Counter>) {
     let trigger = Trigger { counter: Arc::clone(first), threshold: 1, counts_failures: false };
     let work = Work::Count { counter: Arc::clone(then), value: 1, is_set: false };
     side.with(|traffic| traffic.defer(None, trigger, work, Some(Foreign::NULL))).expect("queued");

@@ -136,7 +136,11 @@ impl Side {
     }
 
     pub(super) fn send_to(&self, destination: u64, buffer: Buffer, tag: u64) -> Result<(), Errno> {
-        let order = Order {
+        self.with(|traffic| traffic.send(self.slot, Self::order(destination, buffer, tag)))
+    }
+
+    fn order(destination: u64, buffer: Buffer, tag: u64) -> Order {
+        Order {
             context: Foreign(ptr::without_provenance_mut(tag as usize)),
             destination,
             label: Label { tag: Some(tag), data: None },
@@ -147,6 +151,37 @@ impl Side {
             is_answered: false,
             is_fenced: false,
             instead: None,
+        }
+    }
+
+    /// Sends when all before it has ended.
+    pub(super) fn send_fenced(&self, bytes: &'static [u8], tag: u64) -> Result<(), Errno> {
+        let order = Order {
+            is_fenced: true,
+            ..Self::order(
+                0,
+                {
+                    // SAFETY: the bytes are static.
+                    unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) }
+                },
+                tag,
+            )
+        };
+        self.with(|traffic| traffic.send(self.slot, order))
+    }
+
+    /// Sends what ends when it has been received.
+    pub(super) fn send_answered(&self, bytes: &'static [u8], tag: u64) -> Result<(), Errno> {
+        let order = Order {
+            is_answered: true,
+            ..Self::order(
+                0,
+                {
+                    // SAFETY: the bytes are static.
+                    unsafe { Buffer::new(bytes.as_ptr(), bytes.len()) }
+                },
+                tag,
+            )
         };
         self.with(|traffic| traffic.send(self.slot, order))
     }

@@ -943,7 +943,8 @@ for what in "roce ibv_poll_cq:1+:12" "iwarp ibv_poll_cq:1+:5" "roce ibv_poll_cq:
     launch $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=$fault@1" $options
     [ "$status" != 0 ] && [ "$status" != 124 ] && [ -z "$remaining" ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
         says "btl_verbs: ${kind}_0:1: a completion queue or a shared receive queue has failed" &&
-        says "btl_verbs: rank (0 of job [0-9]+ is lost: a queue of this process's device has failed|1 of job [0-9]+ is lost: )"
+        says "btl_verbs: rank (0 of job [0-9]+ is lost: a queue of this process's device has failed|1 of job [0-9]+ is lost: )" &&
+        ! says 'btl_verbs: rank 0 of job [0-9]+ is lost: the peer'
     check "$line${remaining:+: $remaining}" $?
 done
 # What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,

@@ -315,7 +315,7 @@ impl State {
     }
 
     /// Has the host told of it, once; whether that was before.
-    fn tell_failure(&mut self) -> bool {
+    pub(super) fn tell_failure(&mut self) -> bool {
         let has_told = std::mem::replace(&mut self.has_told_failure, true);
         if !has_told {
             self.news.push_back(Step::Failed);

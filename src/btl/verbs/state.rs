@@ -421,11 +421,14 @@ impl State {
 
     /// A peer that never was connected, or is not any more, is lost.
     pub(super) fn give_up(&mut self, place: u32) {
+        let has_failed = self.desk.port.has_failed();
         let Some(peer) = self.at(place) else { return };
         let Some(why) = peer.failure else { return };
         let why = match (peer.is_corrupt, peer.is_starved) {
             (true, _) => Reason::Malformed,
             (_, true) => Reason::NoMemory,
+            // Over iWARP the peer may end what nothing can be received by, before that is known here.
+            _ if has_failed => Reason::QueueFailed,
             _ => why,
         };
         peer.is_lost = true;
@@ -442,6 +445,9 @@ impl State {
         } else {
             cookies.splice(0..0, dead);
             self.desk.counters.num_failed.add(1);
+            if has_failed {
+                self.tell_failure();
+            }
             self.news.push_back(Step::Lost { id, name, why, cookies });
         }
     }

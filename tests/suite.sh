@@ -64,12 +64,12 @@ steps
 is "$(last)" "2 passed, 0 failed" && is "$(grep -c '^=== late$' <<<"$said")" 1
 check "a step that ends while it is looked for is not taken for a dead one" $?
 
-# The shell that waits looks up in the middle of what a step says when it ends.
+# The shell that waits looks up in the middle of what a step says when it ends. Nobody else says anything meanwhile.
 cat >"$work/steps" <<'STEPS'
 period=0.1
 echo() { if [ "$*" = "1 0" ]; then printf 1; sleep 0.5; printf ' 0\n'; else builtin echo "$@"; fi; }
 step first - true
-step second - sh -c 'echo "2 passed, 0 failed"'
+step second first sh -c 'echo "2 passed, 0 failed"'
 STEPS
 steps
 is "$(last)" "3 passed, 0 failed" && is "$(grep -c '^=== first$' <<<"$said")" 1

@@ -94,15 +94,19 @@ impl Domain {
         self.traffic.with(|traffic| traffic.end_closing(slot));
     }
 
-    /// Waits until there may be something to do, for so many nanoseconds at most.
+    /// Waits until there may be something to do, for so many nanoseconds at most. Other threads may do it, and nobody says so: it is
+    /// looked after it again before long.
     fn doze(&self, left: u64) {
         match self.arm() {
-            Ok(Beside::Set(set, most)) => sleep(&set, most.unwrap_or(left).min(left)),
+            Ok(Beside::Set(set, most)) => sleep(&set, most.unwrap_or(left).min(left).min(GLANCE)),
             Ok(Beside::Moved | Beside::Nothing) => {}
             Err(_) => std::thread::yield_now(),
         }
     }
 }
+
+/// Who closes an endpoint looks whether that is over at least so often, nanoseconds.
+const GLANCE: u64 = 5_000_000;
 
 /// Sleeps on a descriptor for so many nanoseconds at most.
 fn sleep(descriptor: &OwnedFd, most: u64) {

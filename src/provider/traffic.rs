@@ -109,6 +109,8 @@ pub struct Traffic {
     streams: HashMap<u32, (u32, u32)>,
     /// Those of them whose endpoint is being closed.
     parting: HashMap<u32, (u32, u32)>,
+    /// For how long endpoints that were closed have tried to answer in vain, nanoseconds, since one had not.
+    answering: u64,
     /// Those of them that are looked at each time.
     hot: Vec<far::Hot>,
     /// What has happened to streams.
@@ -169,6 +171,7 @@ impl Traffic {
             bells: HashMap::new(),
             streams: HashMap::new(),
             parting: HashMap::new(),
+            answering: 0,
             hot: Vec::new(),
             happened: Vec::new(),
             unreached: HashMap::new(),

@@ -25,7 +25,12 @@ impl Traffic {
             is_there && there.is_heard && there.closing.is_none() && there.queue.iter().any(Item::is_answer)
         };
         let owes_any = self.context(slot).ok()?.peers.iter().any(owes);
-        ANSWERING.checked_sub(past).filter(|left| owes_any && *left != 0)
+        let left = ANSWERING.checked_sub(past + self.answering).filter(|left| owes_any && *left != 0);
+        if left.is_none() {
+            // Endpoints of one that is stopped are closed one after the other.
+            self.answering = if owes_any { self.answering + past } else { 0 };
+        }
+        left
     }
 
     fn pump_all(&mut self, slot: u32) {
@@ -87,6 +92,7 @@ impl Traffic {
     pub fn end_closing(&mut self, slot: u32) {
         self.part(slot);
         self.forget_deferred(slot);
+        self.parting.retain(|_, of| of.0 != slot);
         let Ok(context) = self.context(slot) else { return };
         let (endpoint, name, peers) = (context.endpoint, context.name, context.peers.len());
         for peer in 0..peers as u32 {

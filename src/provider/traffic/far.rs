@@ -225,8 +225,10 @@ impl Traffic {
         let there = self.context(slot).ok().and_then(|context| context.peers.get(peer as usize));
         let is_it =
             there.and_then(|there| there.mailbox.as_ref()).is_some_and(|mailbox| mailbox.is_unreached());
-        if is_it {
-            self.unreached.entry((slot, peer)).or_insert(now);
+        if is_it && !self.unreached.contains_key(&(slot, peer)) {
+            self.unreached.insert((slot, peer), now);
+            // Whoever sleeps has no sign of it.
+            self.stir();
         }
         is_it
     }

@@ -2,6 +2,7 @@
 
 use super::context::{Context, Item, Stage};
 use super::rma::{Step, Waiting};
+use crate::wire::gni::mailbox;
 
 impl Item {
     /// It begins something, rather than answers or goes on.
@@ -9,9 +10,12 @@ impl Item {
         matches!(self, Self::Send(_) | Self::Remote(Waiting::Operation(_)))
     }
 
-    /// It tells the peer of something that it has begun.
+    /// It tells the peer how something has ended that it has begun.
     pub(super) fn is_answer(&self) -> bool {
-        matches!(self, Self::Note(_) | Self::Remote(Waiting::Answer(..)))
+        match self {
+            Self::Note(note) => mailbox::is_end(note.kind),
+            other => matches!(other, Self::Remote(Waiting::Answer(..))),
+        }
     }
 }
 

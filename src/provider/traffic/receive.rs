@@ -58,12 +58,17 @@ impl Traffic {
         while let Some(peer) = self.context(slot)?.told.pop() {
             self.pump(slot, peer);
         }
-        if !self.again.is_empty() {
-            // There may be room for what has come now.
-            self.rouse();
-        }
+        self.rouse_for_room();
         self.rouse_deferred();
         outcome
+    }
+
+    /// There may be room for what has come now.
+    #[inline]
+    fn rouse_for_room(&mut self) {
+        if !self.again.is_empty() {
+            self.rouse();
+        }
     }
 
     /// Looks for a message, and says in an entry what there is.
@@ -76,6 +81,9 @@ impl Traffic {
         let context = self.context(slot)?;
         if let Some(peer) = context.look(want, look)? {
             self.pump(slot, peer);
+        }
+        if look == Look::Discard {
+            self.rouse_for_room();
         }
         self.rouse_deferred();
         Ok(())
@@ -90,6 +98,7 @@ impl Traffic {
         if let Some(peer) = context.redeem(want, is_discarded)? {
             self.pump(slot, peer);
         }
+        self.rouse_for_room();
         self.rouse_deferred();
         Ok(())
     }

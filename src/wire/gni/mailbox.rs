@@ -38,6 +38,11 @@ const ANSWER: u8 = 0x40;
 /// Of a message with a tag and nothing besides that nobody is to answer. Its header is one word, the tag.
 pub const SHORT: u8 = EAGER | TAGGED;
 
+/// Whether an entry of this kind says how a message has ended that its reader has sent.
+pub const fn is_end(kind: u8) -> bool {
+    matches!(kind, FIN | ACK)
+}
+
 /// What a message is matched by, and what comes with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Label {

@@ -37,7 +37,7 @@ for name in examples/*.c; do examples+=("$(basename "$name" .c)"); done
 build() {
     local folder=$1 name
     shift
-    for name in traffic again streamed overtaken company argument matched parting halted refused survivors growth growth-matched; do
+    for name in traffic again streamed overtaken company argument matched parting halted refused survivors rails growth growth-matched; do
         "${there[@]}" gcc "${strict[@]}" "$@" "c-tests/capi/$name.c" -o "$folder/$name" "${flags[@]}" >"$log" 2>&1 || give_up "$name.c compiles ($folder)"
     done
     for name in "${examples[@]}"; do
@@ -187,9 +187,17 @@ for transport in smcuda usnic verbs; do
             settings[1]=HAWSER_VERBS_DEVICES=first=127.0.0.1/$kind,second=127.0.0.2/$kind,third=127.0.0.3/$kind
             settings+=(HAWSER_VERBS_CONTROL="$root/$work/control")
             there=(unshare -n sh -c "$addresses" sh "${processes[@]}")
+            job "verbs over $called, three processes: of one whose completion queues end the others hear, and go on with each other" survivors verbs queues
             job "verbs over $called, three processes: of one whose link stays down the others hear, and go on with each other" survivors verbs unplugged
             job "verbs over $called, three processes: of one whose device is taken out the others hear, and go on with each other" survivors verbs removed
+            # Of two devices the queues of one end in one process.
+            settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES=first=127.0.0.1/$kind,second=127.0.0.2/$kind)
+            job "verbs over $called, two devices, the completion queues of one end: what is under way by it ends once, and the other goes on" rails verbs queues
+            job "verbs over $called, two devices, the shared queues of one end: what is under way by it ends once, and the other goes on" rails verbs shared
             there=("${processes[@]}")
+            settings=(LD_LIBRARY_PATH="$root/$work/verbs" HAWSER_VERBS_DEVICES="${kind}_0=127.0.0.1/$kind" QUEUES=P,65536,64)
+            job "verbs over $called, a device that takes nothing any more: each message that waits ends, once" rails verbs no-sends
+            job "verbs over $called, a device that takes nothing any more: each get that waits ends, once" rails verbs no-gets
         done
         settings=("${others[@]}")
     fi

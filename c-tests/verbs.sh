@@ -115,15 +115,20 @@ atomics 3 50 --mca btl_verbs_ib_qp_ous_rd_atom 1 --mca btl_verbs_ib_max_rdma_dst
 # Processes of one node have the own words in shared memory. Of several nodes, as they seem to be that a launcher of ours starts here,
 # each changes its own by the device, too: one connection to each other process, and both ends of one to itself. Each node has a
 # folder of its own for what a daemon keeps there: of several that begin in one, some end at once, and the launcher waits for them.
-nodes() { # WIRE
-    local line="verbs over roce, wire $1, 3 nodes: atomics, by the device, the own words too" agent=$root/$work/agent
-    wanted "$line" || return 0
+# several_nodes: fills `of_nodes`, what has three ranks be on three of them.
+several_nodes() {
+    local agent=$root/$work/agent
     printf '%s\n' '#!/bin/sh' 'while case $1 in -*) ;; *) false ;; esac do shift; done' \
         'TMPDIR=${0%/*}/nodes/$1 && mkdir -p "$TMPDIR" && export TMPDIR && shift && exec sh -c "$*"' >"$agent"
     chmod +x "$agent"
+    of_nodes=(--host nodea:1,nodeb:1,nodec:1 --mca plm_rsh_agent "$agent" --mca plm_rsh_no_tree_spawn 1)
+}
+nodes() { # WIRE
+    local line="verbs over roce, wire $1, 3 nodes: atomics, by the device, the own words too"
+    wanted "$line" || return 0
+    several_nodes
     over roce
-    mpi_job "$line" 3 "atomics 50" "${device[@]}" --host nodea:1,nodeb:1,nodec:1 --mca plm_rsh_agent "$agent" --mca plm_rsh_no_tree_spawn 1 \
-        --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_wire "$1" --mca osc rdma
+    mpi_job "$line" 3 "atomics 50" "${device[@]}" "${of_nodes[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" --mca btl_verbs_wire "$1" --mca osc rdma
     awk '$1 == "counter" && $3 == "num_connected" { count++; if ($4 != 4) bad = 1 } END { exit bad || count != 3 }' "$log" ||
         not_ok "$line: each is connected to all, and to itself" "$log"
     verbs_ledger "$ledger" 3 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
@@ -876,8 +881,36 @@ failing() {
         says 'btl_verbs: rank 1 of job [0-9]+ is lost: the device is gone'
     check "$line" $?
 }
+# halved BOTH WHAT [TOO]: of two devices what is so called fails at the second, in one process, in the middle of messages that go by
+# both; and TOO happens to it at once.
+halved() {
+    local too=${3-} command=$root/$work/killed rank line what=$2
+    line="verbs over $1, in the middle of long messages the second device's queues fail in one process ($2${too:+, $too}): who loses whom is told, and the job ends"
+    wanted "$line" || return 0
+    rm -rf "$work/control" && mkdir "$work/control"
+    # One file is made; what leads to it is there when it is.
+    if [ -n "$too" ]; then what=$too && ln -s "$too.second" "$work/control/$2.second"; fi
+    over "$1"
+    log=$work/logs/halved
+    rank=("${device[@]}" -n 1 env "OMPI_MCA_mca_base_component_path=$root/target/mca:$stock")
+    c-tests/patience.sh 120 "${there[@]}" mpirun --oversubscribe "${quiet[@]}" --mca pml ob1 --mca btl verbs,self --mca btl_verbs_flags send,put \
+        "${rank[@]}" "HAWSER_VERBS_CONTROL=$root/$work/control" "$command" unplugged "$root/$work/control/$what.second" : \
+        "${rank[@]}" "$command" unplugged "$root/$work/control/$what.second" >"$log" 2>&1 </dev/null
+    status=$?
+    [ "$status" != 0 ] && [ "$status" != 124 ] && [ -e "$work/control/$2.second" ] && ! says 'goes on with|watchdog|Segmentation|panicked|stand-in' &&
+        ! says 'btl_verbs: first:1: ' &&
+        if [ -n "$too" ]; then
+            says 'btl_verbs: rank [01] of job [0-9]+ is lost: '
+        else
+            says 'btl_verbs: second:1: a completion queue or a shared receive queue has failed' &&
+                says "btl_verbs: rank (1 of job [0-9]+ is lost: a queue of this process's device has failed|0 of job [0-9]+ is lost: )"
+        fi
+    check "$line" $?
+}
 if [ "$host" = debian12 ]; then
     for both in roce+roce iwarp+iwarp roce+iwarp; do
+        for what in queues-failed shared-failed; do apart halved $both $what; done
+        for too in removed failed port-down; do apart halved $both queues-failed $too; done
         apart striped $both
         apart run $both 2 "bigmsg 4194304"
         for what in removed link-down; do apart unplugged $both $what; done
@@ -933,10 +966,13 @@ for what in "roce message:1:1@0" "roce message:12:4@1" "iwarp message:9:7@0" "iw
     check "$line" $?
 done
 # A completion queue that cannot be read, or that its device says has failed, as of a shared receive queue: what was in it nobody knows.
+# Some fail while a connection is made, by whichever side.
+half_up=rdma_accept:1:queues@1,rdma_connect:2:queues
 for what in "roce ibv_poll_cq:1+:12" "iwarp ibv_poll_cq:1+:5" "roce ibv_poll_cq:7+:5" "iwarp ibv_poll_cq:20+:12" "roce ibv_poll_cq:20:12" \
     "roce overrun:1:0" "iwarp overrun:1:0" "roce overrun:30:0" "iwarp overrun:30:0" "roce overrun:30:lost" "iwarp overrun:9:lost" \
     "roce shared-queue:3:0" "iwarp shared-queue:1:0" "roce overrun:9:lost --mca btl_verbs_wire openib" \
-    "roce ibv_poll_cq:30+:5 --mca btl_verbs_wire openib"; do
+    "roce ibv_poll_cq:30+:5 --mca btl_verbs_wire openib" "roce $half_up" "iwarp $half_up" "roce $half_up --mca btl_verbs_wire openib" \
+    "roce ibv_post_srq_recv:1:queues" "iwarp ibv_post_srq_recv:1:queues"; do
     read -r kind fault options <<<"$what"
     line="verbs over $kind, a queue that rank 1 has for all fails ($fault${options:+, ${options#--mca }}): the job ends, and the user hears that"
     wanted "$line" || continue
@@ -947,6 +983,61 @@ for what in "roce ibv_poll_cq:1+:12" "iwarp ibv_poll_cq:1+:5" "roce ibv_poll_cq:
         ! says 'btl_verbs: rank 0 of job [0-9]+ is lost: the peer'
     check "$line${remaining:+: $remaining}" $?
 done
+# Of several threads each may be the one that reads, or that is told.
+for what in "roce overrun:400:lost" "iwarp overrun:400:0" "roce ibv_poll_cq:300+:5" "iwarp shared-queue:200:0"; do
+    read -r kind fault <<<"$what"
+    line="verbs over $kind, a queue that rank 1 has for all fails while four threads use it ($fault): the job ends, and the user hears that"
+    wanted "$line" || continue
+    launch $kind 2 "threads 100" -x "HAWSER_VERBS_FAULTS=$fault@1"
+    [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|watchdog|Segmentation|panicked|stand-in' &&
+        says "btl_verbs: ${kind}_0:1: a completion queue or a shared receive queue has failed" &&
+        says "btl_verbs: rank (0 of job [0-9]+ is lost: a queue of this process's device has failed|1 of job [0-9]+ is lost: )"
+    check "$line" $?
+done
+# Who is sent to for the first time is met by no port whose queue has failed: Open MPI ends the job for that, before there is any pass
+# in which the user could hear why.
+line="verbs over roce, 3 nodes: who is sent to first when a queue has failed is not reached, and the user hears why"
+if [ "$host" = debian12 ] && wanted "$line"; then
+    several_nodes
+    launch roce 3 "endings stranger" "${of_nodes[@]}" --mca mpi_add_procs_cutoff 0
+    [ "$status" != 0 ] && [ "$status" != 124 ] && ! says '^PASS|goes on|watchdog|Segmentation|panicked|stand-in' &&
+        says 'btl_verbs: roce_0:1: a completion queue or a shared receive queue has failed'
+    check "$line" $?
+fi
+# When everybody has had what he wants a queue that fails takes nothing from anybody. Who has not closed a peer then does not know that,
+# and loses it: the job passes, and nothing is left, or it ends and says why. It never waits.
+# lastly "LINE" KIND RANKS "PROGRAM ARGUMENT…" [OPTION …]
+lastly() {
+    local line="verbs over $2, $3 ranks: $1, a queue of rank 1's fails: the job passes, or ends and says why" kind=$2 ranks=$3 program=$4
+    shift 4
+    wanted "$line" || return 0
+    launch "$kind" "$ranks" "$program" "$@"
+    [ "$status" != 124 ] && ! says 'watchdog|Segmentation|panicked|stand-in' &&
+        if [ "$status" != 0 ]; then
+            says 'a completion queue or a shared receive queue has failed' && says 'btl_verbs: rank [0-9]+ of job [0-9]+ is lost: '
+        else
+            says "^PASS ${program%% *}\$" && verbs_ledger "$ledger" "$ranks" >>"$log"
+        fi
+    check "$line ($status)" $?
+}
+for kind in roce iwarp; do
+    # Both sides have closed what is disconnected first, and nobody loses anybody. Of more ranks there are others that are not closed.
+    for which in 1 2 4; do run $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=rdma_disconnect:$which:queues@1"; done
+    lastly "when it disconnects first" $kind 4 "coll small" -x HAWSER_VERBS_FAULTS=rdma_disconnect:1:queues@1
+    for ranks in 2 4; do lastly "before it calls MPI_Finalize" $kind $ranks "endings last"; done
+    # With the last of its work, or before: there are as many posts as in a job that nothing happens to, by and large.
+    posts=
+    for behind in 0 1 2 3 4 6 8 12; do
+        line="with its last post but $behind"
+        wanted "verbs over $kind, 2 ranks: $line, a queue of rank 1's fails: the job passes, or ends and says why" || continue
+        if [ -z "$posts" ]; then
+            launch $kind 2 "p2p small"
+            posts=$(awk '$1 == "call" && $2 == "ibv_post_send" && (!least || $3 < least) { least = $3 } END { print least + 0 }' "$ledger".*)
+        fi
+        lastly "$line" $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=ibv_post_send:$((posts - behind)):queues@1"
+    done
+done
+run roce 2 "p2p small" -x HAWSER_VERBS_FAULTS=rdma_disconnect:1:queues@1 --mca btl_verbs_wire openib
 # What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,
 # attempt, or with other queues.
 for what in "roce 1:0" "iwarp 1:4" "roce 1:6" "iwarp 1:7" "roce 1:8" "iwarp 1:16" "roce 1:24" "roce 1:32" "iwarp 1:36" "roce 1:40" "iwarp 1:49" \

@@ -5,6 +5,7 @@
  *     survivors TRANSPORT unplugged    its link goes down for good: HAWSER_VERBS_CONTROL says where that is ordered, and
  *                                      HAWSER_VERBS_DEVICES has a device of its own for each process (first, second, third)
  *     survivors TRANSPORT removed      its device is taken out, likewise
+ *     survivors TRANSPORT queues       its completion queues end, likewise
  *     survivors TRANSPORT completion   something that the first has posted ends in error, to whichever peer that was
  *     survivors TRANSPORT corrupt      what the first receives is no message, from whichever peer it comes
  */
@@ -401,16 +402,20 @@ int main(int argc, char **argv)
 {
     const char *folder = getenv("HAWSER_VERBS_CONTROL"), *how = argv[argc - 1];
     if (argc != 3) return 2;
-    int is_removed = strcmp(how, "removed") == 0;
-    is_unplugged = is_removed || strcmp(how, "unplugged") == 0;
-    if (is_unplugged) {
-        CHECK(folder != NULL);
-        /* Neither is ordered as yet: another case may have left its file. */
-        for (int other = 0; other < 2; other++) {
-            snprintf(order, sizeof order, "%s/%s.%s", folder, other == is_removed ? "removed" : "link-down", devices[THIRD]);
+    static const char *const hows[] = {"unplugged", "removed", "queues"}, *const orders[] = {"link-down", "removed", "queues-failed"};
+    char wanted[sizeof order] = "";
+    for (size_t at = 0; at < sizeof hows / sizeof *hows; at++) {
+        /* None is ordered as yet: another case may have left its file. */
+        if (folder != NULL) {
+            snprintf(order, sizeof order, "%s/%s.%s", folder, orders[at], devices[THIRD]);
             CHECK(unlink(order) == 0 || errno == ENOENT);
         }
+        if (strcmp(how, hows[at]) != 0) continue;
+        CHECK(folder != NULL);
+        is_unplugged = 1;
+        strcpy(wanted, order);
     }
+    strcpy(order, wanted);
     fork_all();
     if (me == FIRST && strcmp(how, "completion") == 0) setenv("HAWSER_VERBS_FAULTS", "send-completion:" BREAKS_AT ":13", 1);
     if (me == FIRST && strcmp(how, "corrupt") == 0) setenv("HAWSER_VERBS_FAULTS", "message:" BREAKS_AT ":4", 1);

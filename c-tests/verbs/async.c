@@ -102,3 +102,30 @@ PUBLIC const char *ibv_event_type_str(enum ibv_event_type type)
     default: return "unknown";
     }
 }
+
+/* --- for programs that have queues end, and wait until that has been heard */
+
+/* Those of a device, or without a name of all: completion queues, or shared receive queues. */
+PUBLIC void standin_end_queues(const char *name, int shared);
+PUBLIC void standin_end_queues(const char *name, int shared)
+{
+    pthread_mutex_lock(&lock);
+    for (struct device *device = devices; device < devices + device_count; device++) {
+        if (name != NULL && strcmp(device->public.name, name) != 0) continue;
+        if (shared) srq_end_all(device);
+        else cq_end_all(device);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* How many contexts have asynchronous events that nobody has got. */
+PUBLIC int standin_untold(void);
+PUBLIC int standin_untold(void)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct context *context = contexts; context != NULL; context = context->next)
+        count += !context->closed && context->events != NULL;
+    pthread_mutex_unlock(&lock);
+    return count;
+}

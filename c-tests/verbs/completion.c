@@ -174,9 +174,9 @@ PUBLIC int ibv_destroy_cq(struct ibv_cq *public)
     return 0;
 }
 
-static void overrun(struct cq *cq)
+/* It takes nothing more, and neither do the queue pairs on it. */
+static void end(struct cq *cq)
 {
-    ledger_tally(CQ_OVERRUNS);
     cq->broken = true;
     async_post(context_of(cq->public.context), IBV_EVENT_CQ_ERR, cq);
     for (struct qp *qp = qps; qp != NULL; qp = qp->following)
@@ -184,6 +184,24 @@ static void overrun(struct cq *cq)
             async_post(context_of(cq->public.context), IBV_EVENT_QP_FATAL, qp);
             qp_error(qp);
         }
+}
+
+static void overrun(struct cq *cq)
+{
+    ledger_tally(CQ_OVERRUNS);
+    end(cq);
+}
+
+/* Those of a device that queue pairs have end, whatever is in them; without a device, of all. */
+void cq_end_all(const struct device *device)
+{
+    for (struct qp *qp = qps; qp != NULL; qp = qp->following) {
+        if (device != NULL && qp->device != device) continue;
+        struct cq *both[] = {(struct cq *)qp->public.send_cq, (struct cq *)qp->public.recv_cq};
+        for (size_t at = 0; at < 2; at++)
+            if (!both[at]->broken) end(both[at]);
+    }
+    progress_wake();
 }
 
 void cq_push(struct cq *cq, const struct completion *completion)

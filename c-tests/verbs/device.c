@@ -406,7 +406,9 @@ PUBLIC int ibv_fork_init(void) { ENTER_CODE; return 0; }
 
 /* --- what happens to devices while they are used: files in HAWSER_VERBS_CONTROL, by name of the device, with `.2` behind it
  * for its second port. link-down.NAME: nothing goes in or out of the port. port-down.NAME: it is down as well, and says so.
- * removed.NAME: the device goes. failed.NAME: it says that it does not work any more, and nothing goes in or out. */
+ * removed.NAME: the device goes. failed.NAME: it says that it does not work any more, and nothing goes in or out.
+ * queues-failed.NAME, shared-failed.NAME: its completion queues end, or its shared receive queues, as far as queue pairs have
+ * them, and it says so; the device works. */
 
 static bool ordered(const char *what, const struct port *port)
 {
@@ -449,9 +451,22 @@ static void stop(struct device *device)
     tell_all(&device->ports[0], IBV_EVENT_DEVICE_FATAL);
 }
 
+static void control_queues(struct device *device)
+{
+    if (!device->queues_failed && ordered("queues-failed", &device->ports[0])) {
+        device->queues_failed = true;
+        cq_end_all(device);
+    }
+    if (!device->shared_failed && ordered("shared-failed", &device->ports[0])) {
+        device->shared_failed = true;
+        srq_end_all(device);
+    }
+}
+
 static void control_device(struct device *device)
 {
     for (int i = 0; i < device->port_count; i++) control_port(&device->ports[i]);
+    control_queues(device);
     if (!device->removed && !device->failed && ordered("failed", &device->ports[0])) {
         device->failed = true;
         stop(device);

@@ -107,7 +107,10 @@ int enter(struct call *call)
     ledger_call(call);
     progress_start();
     const char *fault = fault_for(call);
-    return fault == NULL ? 0 : atoi(fault);
+    if (fault == NULL) return 0;
+    if (strcmp(fault, "queues") != 0) return atoi(fault);
+    cq_end_all(NULL);
+    return 0;
 }
 
 void leave(const bool *entered)

@@ -2,8 +2,8 @@
  * point (`ibv_reg_mr`), an event of the connection manager (`ADDR_RESOLVED`), `send-completion` or
  * `receive-completion`, what is received, a `message` or `private-data`, an `overrun`, of whose completions the one with
  * that number finds no room in its queue, or a `shared-queue`, which fails when a message is to take that buffer of it;
- * WHICH a number from 1 on, one with a `+` for that time and all later ones, or `*`; WHAT for an entry point the errno,
- * for an event `lost`, `twice`, `late` (by half a second), `doubted` (half a second later the kernel has lost the way to
+ * WHICH a number from 1 on, one with a `+` for that time and all later ones, or `*`; WHAT for an entry point the errno, or
+ * `queues`: it goes well, and all completion queues of the process's queue pairs end when it begins; for an event `lost`, `twice`, `late` (by half a second), `doubted` (half a second later the kernel has lost the way to
  * the peer) or the errno of what comes in its place, for a completion its status, for what is received the number of a
  * byte that arrives inverted, for an overrun `lost` if that completion is all that is lost, and the device tells so, and
  * anything else if it is the end of the queue; with @RANK only in that rank of a job of Open MPI. */

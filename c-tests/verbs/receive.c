@@ -90,14 +90,28 @@ PUBLIC int ibv_destroy_srq(struct ibv_srq *public)
     return 0;
 }
 
+static void end(struct srq *srq)
+{
+    srq->broken = true;
+    async_post(context_of(srq->public.context), IBV_EVENT_SRQ_ERR, srq);
+}
+
+/* Those of a device that queue pairs have end; without a device, of all. */
+void srq_end_all(const struct device *device)
+{
+    for (const struct qp *qp = qps; qp != NULL; qp = qp->following) {
+        struct srq *srq = (struct srq *)qp->public.srq;
+        if (srq != NULL && !srq->broken && (device == NULL || qp->device == device)) end(srq);
+    }
+}
+
 bool srq_take(struct srq *srq, struct receive *receive)
 {
     static struct call faults = {.name = "shared-queue"};
     if (srq->broken) return false;
     ledger_call(&faults);
     if (fault_for(&faults) != NULL) {
-        srq->broken = true;
-        async_post(context_of(srq->public.context), IBV_EVENT_SRQ_ERR, srq);
+        end(srq);
         return false;
     }
     if (!receive_queue_take(&srq->queue, receive)) return false;

@@ -129,7 +129,7 @@ struct device {
     struct ibv_device public;
     struct port ports[PORTS];
     uint8_t port_count;
-    bool iwarp, removed, failed;
+    bool iwarp, removed, failed, queues_failed, shared_failed;
     const struct limits *limits;
     struct context *of_cm; /* which the connection manager opened */
 };
@@ -192,6 +192,7 @@ struct cq {
 };
 struct completion { struct ibv_wc wc; struct qp *qp; struct srq *srq; uint32_t number; bool send, solicited; };
 void cq_push(struct cq *cq, const struct completion *completion);
+void cq_end_all(const struct device *device);
 
 /* --- receive.c: receive queues, private and shared */
 
@@ -210,6 +211,7 @@ struct srq {
     struct counts async;
 };
 bool srq_take(struct srq *srq, struct receive *receive);
+void srq_end_all(const struct device *device);
 
 /* --- qp.c */
 

@@ -222,21 +222,26 @@ impl Peer {
             while let Some(item) = self.pending[queue].pop_front() {
                 let outcome = match &item {
                     // What it would do with it is not known before it is connected again.
-                    Item::Fragment(_) if self.is_parting() => Err(Stall::Connection),
+                    Item::Fragment(_) if self.is_parting() => Ok(Err(Stall::Connection)),
                     Item::Fragment(fragment) => {
                         let pieces = fragment.pieces.map(|piece| piece.unwrap_or(Lent::EMPTY));
                         let waits = fragment.awaited.then_some(fragment.cookie);
-                        self.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)?
+                        self.push(queue, Some(fragment.tag), Body::Pieces(pieces), waits, desk)
                     }
                     Item::Control(control) => {
                         let (bytes, len) = control.to_bytes();
-                        self.push(queue, None, Body::Bytes(&bytes[..len]), None, desk)?
+                        self.push(queue, None, Body::Bytes(&bytes[..len]), None, desk)
                     }
                 };
                 match (outcome, item) {
-                    (Ok(()), Item::Fragment(fragment)) if !fragment.awaited => sent(fragment.cookie),
-                    (Ok(()), _) => {}
-                    (Err(stall), item) => {
+                    (Ok(Ok(())), Item::Fragment(fragment)) if !fragment.awaited => sent(fragment.cookie),
+                    (Ok(Ok(())), _) => {}
+                    (Err(broken), item) => {
+                        // It ends with all that waits: nobody else knows of it.
+                        self.pending[queue].push_front(item);
+                        return Err(broken);
+                    }
+                    (Ok(Err(stall)), item) => {
                         self.pending[queue].push_front(item);
                         self.ask(queue, stall, desk);
                         is_stalled |= matches!(stall, Stall::Credit | Stall::Buffer);
@@ -250,10 +255,13 @@ impl Peer {
             is_stalled = true;
         }
         while let Some(mut transfer) = self.transfers.pop_front() {
-            if self.transfer(&mut transfer, desk)? {
+            let posted = self.transfer(&mut transfer, desk);
+            if posted == Ok(true) {
                 continue;
             }
             self.transfers.push_front(transfer);
+            // It ends with all that waits, as above.
+            posted?;
             is_stalled |= self.is_refused();
             break;
         }

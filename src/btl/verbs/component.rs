@@ -184,12 +184,7 @@ impl<const SECOND: bool> Module<SECOND> {
                 }
             }
             Step::Short(bytes, what) => self.tell_short(bytes, what, up),
-            Step::Failed => {
-                let (component, name) = (Self::COMPONENT, &self.rail.port.name);
-                let line =
-                    format!("{component}: {name}: a completion queue or a shared receive queue has failed");
-                up.host().notice("verbs queue failed", &line);
-            }
+            Step::Failed => self.tell_failure(&up.host()),
             // It is asked for again before long.
             Step::Room { wanted, refused } => {
                 let has_made_room = self.registrations.make_room(wanted, &self.rail);
@@ -208,6 +203,13 @@ impl<const SECOND: bool> Module<SECOND> {
     fn tell_short(&self, bytes: usize, what: &str, up: &impl Upcalls) {
         let line = format!("{}: {}: {bytes} {what}", Self::COMPONENT, self.rail.port.name);
         up.host().notice("verbs short of memory", &line);
+    }
+
+    #[cold]
+    fn tell_failure(&self, host: &impl Host) {
+        let (component, name) = (Self::COMPONENT, &self.rail.port.name);
+        let line = format!("{component}: {name}: a completion queue or a shared receive queue has failed");
+        host.notice("verbs queue failed", &line);
     }
 
     /// Sends at once, or not at all, on whatever way there is.
@@ -351,8 +353,14 @@ impl<const SECOND: bool> Transport for Module<SECOND> {
 
     fn reach(all: &[&Self], own: usize, peer: &impl Peer, host: &impl Host) -> Option<EndpointId> {
         let (module, name) = (all.get(own)?, peer.name());
-        // Another port reaches it, or another component.
-        if module.rail.port.has_failed() || module.stands_back(name, host) {
+        // Another port reaches it, or another component; where there is none the host gives up at once, and no pass tells why.
+        if module.rail.port.has_failed() {
+            if module.rail.state.with(State::has_news_of_failure) {
+                module.tell_failure(host);
+            }
+            return None;
+        }
+        if module.stands_back(name, host) {
             return None;
         }
         if name == host.name() {

@@ -316,11 +316,16 @@ impl State {
 
     /// Has the host told of it, once; whether that was before.
     pub(super) fn tell_failure(&mut self) -> bool {
-        let has_told = std::mem::replace(&mut self.has_told_failure, true);
-        if !has_told {
+        let is_news = self.has_news_of_failure();
+        if is_news {
             self.news.push_back(Step::Failed);
         }
-        has_told
+        !is_news
+    }
+
+    /// Whether the host has not been told of it until now, when it is.
+    pub(super) fn has_news_of_failure(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_told_failure, true)
     }
 
     /// What a peer has said in an attempt nobody knows, nor what has become of what it was sent.

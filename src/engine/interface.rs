@@ -23,6 +23,14 @@ pub trait Memory: Clone {
     }
     /// Copies into it. The engine keeps within [`Self::len`].
     fn write(&self, offset: usize, from: &[u8]);
+    /// Has `len` bytes of it changed, where they are or by way of a copy. The engine keeps within [`Self::len`].
+    fn change<R>(&self, offset: usize, len: usize, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut copy = vec![0; len];
+        self.read(offset, &mut copy);
+        let outcome = change(&mut copy);
+        self.write(offset, &copy);
+        outcome
+    }
 }
 
 /// A queue of datagrams with its own receive buffer at the peer.

@@ -5,13 +5,13 @@ use super::interface::Memory;
 use super::landing::Landing;
 use super::time::Instant;
 use crate::wire::run::Lead;
-use crate::wire::usnic::Body;
+use crate::wire::usnic::{Body, Flags};
 
 impl<M: Memory> Engine<M> {
     /// Where the next datagrams of the data channel belong, if that can be guessed and is worth it.
     #[inline]
     pub fn landing(&mut self) -> Option<Landing<M>> {
-        self.landings.guess(&self.operations)
+        self.landings.guess(&self.operations, self.limits.trailer)
     }
 
     /// What came was not led by the guess to where it belongs: other datagrams, of other lengths.
@@ -25,12 +25,12 @@ impl<M: Memory> Engine<M> {
         self.landings.end();
     }
 
-    /// Takes in datagrams that came together, as [`Self::handle_run`] does, or one, of which the data has landed
-    /// where it was guessed to belong. How many of them are done with; the others must be put together again, and
-    /// handed in as they were sent.
+    /// Takes in datagrams that came together, as [`Self::handle_run`] and [`Self::handle_protected_run`] do, or one, of
+    /// which the data has landed where it was guessed to belong. How many of them are done with; the others must be put
+    /// together again, and handed in as they were sent.
     pub fn handle_landed(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         size: usize,
         landing: &Landing<M>,
         arrived: Option<Instant>,
@@ -39,11 +39,15 @@ impl<M: Memory> Engine<M> {
         let first = &bytes[..size.min(bytes.len())];
         let is_right = Lead::parse(first, first.len()).is_some_and(|lead| {
             let here = Body::GetData { operation: landing.operation, offset: landing.offset as u64 };
-            lead.repr().body == here && lead.header() == landing.header && !self.limits.protect
+            let is_of_ours = lead.repr().flags.has(Flags::PROTECTED) == self.limits.protect;
+            lead.repr().body == here && lead.header() == landing.header && is_of_ours
         });
         self.landings.note_guess(is_right);
         if !is_right {
             return 0;
+        }
+        if self.limits.protect {
+            return self.handle_protected_landed(bytes, size, landing, arrived, now);
         }
         self.landings.in_place = true;
         let mut taken = if bytes.len() > size { self.handle_run(bytes, size, arrived, now) } else { 0 };

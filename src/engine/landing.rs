@@ -5,12 +5,12 @@
 //! different places lets such data land where it belongs, and only the headers in its buffer; they tell afterwards
 //! whether the guess was right. A wrong one costs a copy back into the buffer, and harms nothing: the memory is that of a
 //! GET that waits for just these bytes. They write over whatever came there meanwhile, or the GET fails, and what is in its
-//! memory means nothing.
+//! memory means nothing. Protected data lands as it came, and is decrypted there.
 
 use super::interface::Memory;
 use super::operation::{Job, Operation};
 use super::slab::{Key, Slab};
-use crate::wire::usnic::{Kind, short_header_len};
+use crate::wire::usnic::{Kind, header_len, short_header_len};
 use std::collections::VecDeque;
 
 /// Datagrams with less data are copied: a list of their pieces costs the kernel what the copy costs.
@@ -33,7 +33,29 @@ pub struct Landing<M> {
     pub header: usize,
     /// Bytes of data behind it.
     pub payload: usize,
+    /// Bytes behind the data.
+    pub trailer: usize,
     pub(super) operation: u64,
+}
+
+impl<M: Memory> Landing<M> {
+    /// Where in the memory the data of one of the datagrams is, counted from 0, and how much of it.
+    fn place(&self, at: usize) -> (usize, usize) {
+        let offset = self.offset.saturating_add(at.saturating_mul(self.payload));
+        (offset, self.payload.min(self.memory.len().saturating_sub(offset)))
+    }
+
+    /// Whether the data of one of the datagrams, which has `len` bytes, is there to the last byte, and nothing else.
+    pub(super) fn fits(&self, at: usize, len: usize) -> bool {
+        let (_, here) = self.place(at);
+        here > 0 && len == self.header + here + self.trailer
+    }
+
+    /// Has the data of one of the datagrams changed.
+    pub(super) fn change<R>(&self, at: usize, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let (offset, len) = self.place(at);
+        self.memory.change(offset, len, change)
+    }
 }
 
 /// What the next guess is made of.
@@ -124,19 +146,26 @@ impl Landings {
     }
 
     /// Where the next datagrams belong, if that can be guessed and is worth it.
+    /// Behind each there are so many bytes: of protected ones.
     #[inline]
-    pub(super) fn guess<M: Memory>(&mut self, operations: &Slab<Operation<M>>) -> Option<Landing<M>> {
-        if self.payload < LEAST { None } else { self.look(operations) }
+    pub(super) fn guess<M: Memory>(
+        &mut self,
+        operations: &Slab<Operation<M>>,
+        trailer: usize,
+    ) -> Option<Landing<M>> {
+        if self.payload < LEAST { None } else { self.look(operations, trailer) }
     }
 
-    fn look<M: Memory>(&mut self, operations: &Slab<Operation<M>>) -> Option<Landing<M>> {
+    fn look<M: Memory>(&mut self, operations: &Slab<Operation<M>>, trailer: usize) -> Option<Landing<M>> {
         let (key, memory, first) = self.next(operations)?;
         if let Some(less) = self.pause.checked_sub(1) {
             self.pause = less;
             return None;
         }
-        let (header, payload) = (short_header_len(Kind::GetData), self.payload as usize);
+        // The sender of a protected packet always says who it is.
+        let header = if trailer == 0 { short_header_len(Kind::GetData) } else { header_len(Kind::GetData) };
         let offset = usize::try_from(first).ok().filter(|offset| *offset < memory.len())?;
-        Some(Landing { memory: memory.clone(), offset, header, payload, operation: key.raw() })
+        let (memory, payload) = (memory.clone(), self.payload as usize);
+        Some(Landing { memory, offset, header, payload, trailer, operation: key.raw() })
     }
 }

@@ -169,6 +169,22 @@ impl Opener {
         self.open_with(secret, number, |key| key.open_in_place(number, header, packet))
     }
 
+    /// The same of a packet whose payload lies elsewhere: `payload` has it changed there.
+    pub(super) fn open_apart(
+        &mut self,
+        secret: &Secret,
+        header: usize,
+        packet: &[u8],
+        payload: impl FnOnce(&mut dyn FnMut(&mut [u8]) -> bool) -> bool,
+    ) -> Result<(), Refusal> {
+        let number = number(packet).ok_or(Refusal::Forged)?;
+        let header = packet.get(..header).ok_or(Refusal::Forged)?;
+        let tag = packet.last_chunk().ok_or(Refusal::Forged)?;
+        self.open_with(secret, number, |key| {
+            payload(&mut |payload| key.open_apart(number, header, payload, tag))
+        })
+    }
+
     #[inline]
     fn open_with(
         &mut self,

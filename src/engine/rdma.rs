@@ -214,7 +214,7 @@ impl<M: Memory> Engine<M> {
         if arrived.covers(len) {
             self.landings.note_end(key);
             self.end_get(key.index, Ok(()));
-        } else if !self.limits.protect {
+        } else {
             self.landings.note_data(key, payload.each());
         }
     }

@@ -4,6 +4,7 @@
 use super::core::{Engine, SLOT_BITS};
 use super::endpoint::Phase;
 use super::interface::{EndpointId, Event, Memory, Piece, Received, Transmit};
+use super::landing::Landing;
 use super::protection::{Opener, Refusal};
 use super::time::Instant;
 use crate::wire::protection::{PacketKey, Sealed, Sender, TAG_LEN};
@@ -115,15 +116,39 @@ impl<M: Memory> Engine<M> {
         now: Instant,
     ) -> usize {
         self.begin_arrival(arrived, now);
-        self.open_run(bytes, size).unwrap_or(0)
+        self.open_run(bytes, size, None).unwrap_or(0)
     }
 
-    fn open_run(&mut self, bytes: &mut [u8], size: usize) -> Option<usize> {
+    /// [`handle_landed`](Self::handle_landed) where packets are protected: the first one is where it was guessed to be.
+    #[inline(never)]
+    pub(super) fn handle_protected_landed(
+        &mut self,
+        bytes: &mut [u8],
+        size: usize,
+        landing: &Landing<M>,
+        arrived: Option<Instant>,
+        now: Instant,
+    ) -> usize {
+        self.begin_arrival(arrived, now);
+        self.open_run(bytes, size, Some(landing)).unwrap_or(0)
+    }
+
+    fn open_run(&mut self, bytes: &mut [u8], size: usize, landing: Option<&Landing<M>>) -> Option<usize> {
+        let fits = |at: usize, datagram: &[u8]| landing.is_none_or(|there| there.fits(at, datagram.len()));
+        if !fits(0, bytes.get(..size)?) {
+            return None;
+        }
         let lead = Lead::parse(bytes, size)?;
         let (header, (index, stated)) = (lead.header(), self.protected_from(lead.repr())?);
         let own = self.protection.as_ref()?;
         let opener = self.endpoints.at_mut(index)?.protection.as_mut()?.opener.as_mut()?;
-        let mut refusal = opener.open_in_place(&own.secret, header, bytes.get_mut(..size)?).err();
+        let mut open = |at: usize, datagram: &mut [u8]| match landing {
+            None => opener.open_in_place(&own.secret, header, datagram).err(),
+            Some(there) => {
+                opener.open_apart(&own.secret, header, datagram, |open| there.change(at, open)).err()
+            }
+        };
+        let mut refusal = open(0, bytes.get_mut(..size)?);
         let mut count = usize::from(refusal.is_none());
         let (mut all, mut asks) = (1, false);
         // The others are not looked at before the first is known to be genuine.
@@ -131,8 +156,11 @@ impl<M: Memory> Engine<M> {
             && let Some(run) = Lead::parse(bytes, size).and_then(Lead::run)
         {
             (all, asks) = (run.count(), run.asks);
-            for datagram in bytes.chunks_mut(size).take(all).skip(1) {
-                refusal = opener.open_in_place(&own.secret, header, datagram).err();
+            for (at, datagram) in bytes.chunks_mut(size).enumerate().take(all).skip(1) {
+                if !fits(at, datagram) {
+                    break;
+                }
+                refusal = open(at, datagram);
                 if refusal.is_some() {
                     break;
                 }
@@ -143,7 +171,7 @@ impl<M: Memory> Engine<M> {
         self.counters.num_total_recvs.add(done as u64);
         if count > 0 {
             let run = Lead::parse(bytes, size)?.together(count, asks && count == all);
-            self.take_opened_run(index, &stated, &run);
+            self.take_opened_run(index, &stated, &run, landing.is_some());
         }
         if let Some(refusal) = refusal {
             self.note_refusal(refusal, Some(index));
@@ -151,16 +179,19 @@ impl<M: Memory> Engine<M> {
         Some(done)
     }
 
-    /// Takes in packets that are genuine and decrypted.
-    fn take_opened_run(&mut self, index: u32, stated: &usnic::Sender, run: &Joined<'_>) {
-        if run.count() > 1 && self.take_together(index, run).is_some() {
-            return;
-        }
-        for datagram in run.datagrams() {
-            if let Ok(packet) = Packet::parse(datagram) {
-                let _ = self.take_opened(&packet, stated, None, datagram);
+    /// Takes in packets that are genuine and decrypted, and whose data may be `in_place`.
+    fn take_opened_run(&mut self, index: u32, stated: &usnic::Sender, run: &Joined<'_>, in_place: bool) {
+        self.landings.in_place = in_place;
+        if run.count() == 1 || self.take_together(index, run).is_none() {
+            for datagram in run.datagrams() {
+                // Each has to be told anew where its data is.
+                self.landings.in_place = in_place;
+                if let Ok(packet) = Packet::parse(datagram) {
+                    let _ = self.take_opened(&packet, stated, None, datagram);
+                }
             }
         }
+        self.landings.in_place = false;
     }
 
     /// Whose packet it is, if it claims to be the one expected of a peer that we know and that knows us.

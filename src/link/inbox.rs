@@ -168,6 +168,15 @@ impl Inbox {
         Some((bytes, run.size as usize, run.stamp))
     }
 
+    /// The bytes of [`landed`](Self::landed), to be changed, and those of each datagram but the last.
+    #[inline]
+    pub fn landed_mut(&mut self) -> Option<(&mut [u8], usize)> {
+        let Landed { run, .. } = self.landed.as_mut()?;
+        // INVARIANT: nothing of it was popped, so it is unique.
+        let buffer = Arc::get_mut(&mut run.buffer)?;
+        Some((&mut buffer.0[run.start as usize..run.end as usize], run.size as usize))
+    }
+
     /// So many of them are done with. The others are put together again, and wait like all others.
     pub fn settle_landed(&mut self, count: usize) {
         let Some(Landed { mut run, landing }) = self.landed.take() else { return };

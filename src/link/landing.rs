@@ -6,8 +6,8 @@ use super::inbox::BUFFER;
 /// Datagrams of one message that are led to their place.
 const DATAGRAMS: usize = 64;
 
-/// Where the next datagrams belong, if they are what they are taken for: behind a header of each, the next `payload` bytes of
-/// the memory.
+/// Where the next datagrams belong, if they are what they are taken for: between what each begins and ends with, the next
+/// `payload` bytes of the memory.
 #[derive(Clone, Debug)]
 pub struct Landing {
     /// What may be written to, and read back, until what has landed is [settled](super::Inbox::settle_landed).
@@ -16,21 +16,23 @@ pub struct Landing {
     pub header: usize,
     /// Bytes of data behind it.
     pub payload: usize,
+    /// Bytes behind the data.
+    pub trailer: usize,
 }
 
 impl Landing {
     /// Bytes of a whole datagram.
     #[inline]
     pub(super) fn step(&self) -> usize {
-        self.header + self.payload
+        self.header + self.payload + self.trailer
     }
 
     /// Those parts of a message of at most `room` bytes that belong elsewhere: where in the message they are, and
     /// their place. What is between and behind them stays.
     fn parts(&self, room: usize) -> impl Iterator<Item = (usize, Lent)> + use<> {
-        let Self { memory, header, payload } = *self;
+        let (Self { memory, header, payload, .. }, step) = (*self, self.step());
         (0..DATAGRAMS).map_while(move |at| {
-            let (place, offset) = (at * (header + payload) + header, at * payload);
+            let (place, offset) = (at * step + header, at * payload);
             let len = payload.min(memory.len().saturating_sub(offset)).min(room.saturating_sub(place));
             (len > 0).then(|| (place, memory.slice(offset, len)))
         })

@@ -7,7 +7,7 @@ use super::{Channel, Inbox, Landing, Link, Socket};
 const HEADER: usize = 64;
 
 fn landing_at(memory: &mut [u8], payload: usize) -> Landing {
-    Landing { memory: lend(memory), header: HEADER, payload }
+    Landing { memory: lend(memory), header: HEADER, payload, trailer: 0 }
 }
 
 /// Datagrams of these sizes, and what they are.
@@ -65,6 +65,35 @@ fn data_lands_where_it_belongs_and_headers_in_the_buffer() {
         assert!(memory[1000..1000 + data.len()] == data);
         assert!(memory[..1000].iter().chain(&memory[1000 + data.len()..]).all(|byte| *byte == 0));
         assert_eq!(two.inbox.buffers(), 1, "its buffer is used again");
+    }
+}
+
+/// What is behind the data of each stays in the buffer too; behind that of the last, which ends with the memory.
+#[test]
+fn trailers_stay_in_the_buffer() {
+    const TRAILER: usize = 16;
+    let bare = HEADER + TRAILER;
+    for sizes in [vec![3000; 4], vec![3000, 3000, 1000], vec![3000]] {
+        let (mut one, mut two) = (Node::new(narrow_to(9000)), Node::new(narrow_to(9000)));
+        let sent = datagrams(&sizes);
+        let len = sizes.iter().sum::<usize>() - sizes.len() * bare;
+        let mut memory = vec![0; len + 1000];
+        let mut landing = landing_at(&mut memory[..len], 3000 - bare);
+        landing.trailer = TRAILER;
+        land(&mut one, &mut two, &sent, &landing);
+        let (bytes, size) = two.inbox.landed_mut().expect("it was as guessed");
+        assert!((bytes.len(), size) == (sizes.iter().sum(), sizes[0]));
+        for (at, sent) in sent.iter().enumerate() {
+            let here = &bytes[at * size..][..sent.len()];
+            assert!(here[..HEADER] == sent[..HEADER], "header {at}");
+            assert!(here[sent.len() - TRAILER..] == sent[sent.len() - TRAILER..], "trailer {at}");
+        }
+        let data: Vec<u8> =
+            sent.iter().flat_map(|bytes| bytes[HEADER..bytes.len() - TRAILER].to_vec()).collect();
+        // One is done with; the others are as they were sent.
+        two.inbox.settle_landed(1);
+        assert!(memory[..len] == data && memory[len..].iter().all(|byte| *byte == 0));
+        assert!(rest(&mut two.inbox) == sent[1..]);
     }
 }
 

@@ -144,6 +144,21 @@ impl Lent {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 
+    /// Has bytes of it changed where they are.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    #[inline]
+    pub fn change<R>(self, offset: usize, len: usize, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let start = self.slice(offset, len).start;
+        if len == 0 {
+            return change(&mut []);
+        }
+        // SAFETY: inside, as just checked; readable and writable by the promise of `new`, which also says that nobody has a
+        // reference to the bytes meanwhile.
+        change(unsafe { std::slice::from_raw_parts_mut(start, len) })
+    }
+
     /// Copies the bytes of other lent memory into it.
     ///
     /// # Panics
@@ -234,7 +249,9 @@ mod tests {
         Lent::EMPTY.append_to(&mut vector);
         assert_eq!(vector, b"x3456");
         part.write(2, b"ab");
-        assert_eq!(&bytes, b"01234ab789");
+        assert_eq!(part.change(0, 2, |bytes| std::mem::replace(&mut bytes[1], b'c')), b'4');
+        Lent::EMPTY.change(0, 0, |bytes| assert!(bytes.is_empty()));
+        assert_eq!(&bytes, b"0123cab789");
     }
 
     #[test]
@@ -276,6 +293,7 @@ mod tests {
         let all = unsafe { Lent::new(bytes.as_mut_ptr(), bytes.len()) };
         for (offset, len) in [(9, 0), (8, 1), (0, 9), (usize::MAX, 2), (1, usize::MAX)] {
             assert!(std::panic::catch_unwind(|| all.slice(offset, len)).is_err(), "{offset} {len}");
+            assert!(std::panic::catch_unwind(|| all.change(offset, len, |_| ())).is_err(), "{offset} {len}");
         }
         assert!(all.slice(8, 0).is_empty());
         Lent::EMPTY.read(0, &mut []);

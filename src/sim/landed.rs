@@ -8,7 +8,11 @@ use crate::wire::usnic::{HEADER_LEN, SHORT_HEADER_LEN};
 const WIDE: usize = 8972;
 
 fn wide(nodes: usize, seed: u64, path: Path) -> Network {
-    let config = config::Usnic { max_datagram: WIDE, ..config::Usnic::default() };
+    network(nodes, seed, path, false)
+}
+
+fn network(nodes: usize, seed: u64, path: Path, protect_payload: bool) -> Network {
+    let config = config::Usnic { max_datagram: WIDE, protect_payload, ..config::Usnic::default() };
     Network::new(Setup { nodes, seed, path, config, ..Setup::default() })
 }
 
@@ -51,9 +55,14 @@ fn read_all(network: &mut Network, count: usize, most: usize) -> u64 {
 fn what_is_read_is_whole_wherever_its_data_has_landed() {
     for (loss, reordering) in [(0, 0), (10_000, 0), (50_000, 50_000), (200_000, 100_000)] {
         for seed in 1..8 {
-            let path = Path { loss, reordering, duplication: loss / 4, rate: 500_000_000, ..Path::default() };
-            let landed = read_all(&mut wide(2, seed, path), 40, 400_000);
-            assert!(landed > if loss > 100_000 { 0 } else { 100 }, "{landed} at a loss of {loss}");
+            for protected in [false, true] {
+                let (duplication, corruption) = (loss / 4, loss / 8);
+                let rate = 500_000_000;
+                let path = Path { loss, reordering, duplication, corruption, rate, ..Path::default() };
+                let landed = read_all(&mut network(2, seed, path, protected), 40, 400_000);
+                let least = if loss > 100_000 { 0 } else { 100 };
+                assert!(landed > least, "{landed} at a loss of {loss}, protected: {protected}");
+            }
         }
     }
 }
@@ -61,8 +70,10 @@ fn what_is_read_is_whole_wherever_its_data_has_landed() {
 #[test]
 fn several_senders_at_once_cost_guesses_and_no_bytes() {
     for seed in 1..8 {
-        let path = Path { loss: 5_000, rate: 500_000_000, ..Path::default() };
-        assert!(read_all(&mut wide(4, seed, path), 60, 300_000) > 0);
+        for protected in [false, true] {
+            let path = Path { loss: 5_000, rate: 500_000_000, ..Path::default() };
+            assert!(read_all(&mut network(4, seed, path, protected), 60, 300_000) > 0);
+        }
     }
 }
 

@@ -363,6 +363,8 @@ mod parted;
 #[cfg(test)]
 mod protected;
 #[cfg(test)]
+mod protected_landings;
+#[cfg(test)]
 mod protected_runs;
 #[cfg(test)]
 mod reconnection;

@@ -21,8 +21,8 @@ pub(super) fn sealed(key: &Key, number: u64, repr: &Repr, payload: &[u8]) -> Vec
     bytes
 }
 
-fn config() -> config::Usnic {
-    config::Usnic { max_datagram: 1472, protect_payload: true, ..config::Usnic::default() }
+fn config(max_datagram: usize) -> config::Usnic {
+    config::Usnic { max_datagram, protect_payload: true, ..config::Usnic::default() }
 }
 
 /// Two engines that know each other, and everything that was ever on the wire, with where it went to.
@@ -39,17 +39,22 @@ pub(super) struct Pair {
 
 const KEYS: [Key; 2] = [[1; 16], [2; 16]];
 
-fn peer(at: usize) -> Peer {
-    Peer { name: at as u64, incarnation: 1, key: KEYS[at], max_datagram: 1472 }
+fn peer(at: usize, max_datagram: usize) -> Peer {
+    Peer { name: at as u64, incarnation: 1, key: KEYS[at], max_datagram }
 }
 
 impl Pair {
     fn new() -> Self {
+        Self::over(1472)
+    }
+
+    /// With datagrams of so many bytes.
+    pub(super) fn over(width: usize) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let identity = |at: usize| Identity { name: at as u64, incarnation: 1, key: KEYS[at] };
         let mut engines =
-            [0, 1].map(|at| Engine::new(&config(), identity(at), 1 << 20, now).expect("memory"));
-        let ids = [0, 1].map(|at| engines[at].connect(peer(1 - at), now).expect("connected"));
+            [0, 1].map(|at| Engine::new(&config(width), identity(at), 1 << 20, now).expect("memory"));
+        let ids = [0, 1].map(|at| engines[at].connect(peer(1 - at, width), now).expect("connected"));
         Self { engines, ids, now, run_room: RUN, wire: Vec::new(), delivered: Vec::new(), lost: 0 }
     }
 
@@ -244,8 +249,8 @@ fn what_is_moved_elsewhere_is_dropped() {
     assert_eq!((dropped, pair.delivered.len()), (6 * wire.len() as u64, 0));
     // The receiver has begun another life, with another key.
     let identity = Identity { name: 1, incarnation: 2, key: [3; 16] };
-    let mut reborn = Engine::<Block>::new(&config(), identity, 1 << 20, pair.now).expect("memory");
-    reborn.connect(peer(0), pair.now).expect("connected");
+    let mut reborn = Engine::<Block>::new(&config(1472), identity, 1 << 20, pair.now).expect("memory");
+    reborn.connect(peer(0, 1472), pair.now).expect("connected");
     for bytes in &wire {
         assert_eq!(reborn.handle_datagram(bytes, None, pair.now), Received::Nothing);
     }
@@ -253,7 +258,7 @@ fn what_is_moved_elsewhere_is_dropped() {
     // The sender has connected anew: what is of the earlier connection is not taken for the later one.
     pair.engines[0].forget(pair.ids[0]);
     pair.engines[1].forget(pair.ids[1]);
-    pair.ids = [0, 1].map(|at| pair.engines[at].connect(peer(1 - at), pair.now).expect("connected"));
+    pair.ids = [0, 1].map(|at| pair.engines[at].connect(peer(1 - at, 1472), pair.now).expect("connected"));
     let stale = pair.engines[1].counters().num_stale_recvs;
     for bytes in &wire {
         assert_eq!(pair.give(1, bytes), Received::Nothing);
@@ -268,7 +273,7 @@ fn what_is_moved_elsewhere_is_dropped() {
 fn a_stranger_is_told_of_only_if_it_has_the_key() {
     let now = Instant::from_nanos(5);
     let identity = Identity { name: 1, incarnation: 1, key: KEYS[1] };
-    let mut engine = Engine::<Block>::new(&config(), identity, 1 << 20, now).expect("memory");
+    let mut engine = Engine::<Block>::new(&config(1472), identity, 1 << 20, now).expect("memory");
     let mut pair = Pair::new();
     pair.send(0, b"hello");
     let hello = pair.take(0).pop().expect("a packet");
@@ -281,7 +286,7 @@ fn a_stranger_is_told_of_only_if_it_has_the_key() {
     for _ in 0..3 {
         assert_eq!(engine.handle_datagram(&hello, None, now), unknown, "as often as it asks");
     }
-    engine.connect(peer(0), now).expect("connected");
+    engine.connect(peer(0, 1472), now).expect("connected");
     assert_eq!(engine.handle_datagram(&hello, None, now), Received::Nothing);
     assert!(matches!(engine.poll_event(), Some(Event::Deliver { buffer, .. }) if &buffer[..] == b"hello"));
     assert_eq!(engine.handle_datagram(&hello, None, now), Received::Nothing);
@@ -309,7 +314,7 @@ fn each_transmission_of_the_same_data_has_its_own_number() {
 #[test]
 fn numbers_never_repeat() {
     for seed in 1..=12 {
-        let setup = Setup { seed, nodes: 3, path: hostile(seed), config: config(), ..Setup::default() };
+        let setup = Setup { seed, nodes: 3, path: hostile(seed), config: config(1472), ..Setup::default() };
         let load = Load { operations: 150, longest: 20_000, puts: 20, gets: 20, ..Load::default() };
         let (mut network, game) = play(setup, load);
         assert_eq!(game.failed, 0, "seed {seed}");
@@ -341,7 +346,7 @@ fn numbers_never_repeat() {
 #[test]
 fn a_path_carries_what_protection_adds() {
     for max_datagram in [256, 1472, 8972, 65_507] {
-        let setup = Setup { config: config::Usnic { max_datagram, ..config() }, ..Setup::default() };
+        let setup = Setup { config: config::Usnic { max_datagram, ..config(1472) }, ..Setup::default() };
         let (network, game) = play(setup, Load { longest: 100_000, ..Load::default() });
         assert_eq!((game.failed, network.wires.fates.overrun), (0, 0), "{max_datagram}");
         let longest = network.numbers.longest;

@@ -14,9 +14,9 @@ const LEN: usize = 20_001;
 /// Bytes of a datagram that is as long as it can be.
 const SIZE: usize = 1472;
 
-fn contents(seed: u64) -> Vec<u8> {
+pub(super) fn contents(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
-    (0..LEN).map(|_| random.number() as u8).collect()
+    (0..len).map(|_| random.number() as u8).collect()
 }
 
 fn kind(bytes: &[u8]) -> Kind {
@@ -43,7 +43,7 @@ fn send(pair: &mut Pair, bytes: &[u8]) -> (Moved, Vec<Vec<u8>>) {
     (Moved::Fragment, pair.take(0))
 }
 
-fn memory(pair: &mut Pair, node: usize, bytes: Vec<u8>) -> (Block, Registration) {
+pub(super) fn memory(pair: &mut Pair, node: usize, bytes: Vec<u8>) -> (Block, Registration) {
     let block = Block::new(bytes);
     let registration = pair.engines[node].register(block.clone(), Access::BOTH);
     (block, registration)
@@ -77,7 +77,7 @@ impl Moved {
 }
 
 /// Hands datagrams that came joined to an engine, as a module does; how many each call was done with.
-fn give_joined(pair: &mut Pair, to: usize, sent: &[Vec<u8>]) -> Vec<usize> {
+pub(super) fn give_joined(pair: &mut Pair, to: usize, sent: &[Vec<u8>]) -> Vec<usize> {
     let (mut joined, size) = (sent.concat(), sent[0].len());
     let (mut rest, mut calls) = (&mut joined[..], Vec::new());
     while !rest.is_empty() {
@@ -110,7 +110,7 @@ fn warm() -> Pair {
 fn a_run_is_sealed_and_opened_together_and_its_last_packet_may_be_shorter() {
     for (expected, begin) in KINDS {
         let mut pair = warm();
-        let bytes = contents(1);
+        let bytes = contents(1, LEN);
         let (moved, sent) = begin(&mut pair, &bytes);
         assert!(sent.len() > 10 && sent.iter().all(|packet| kind(packet) == expected));
         assert!(sent.windows(2).all(|two| number(&two[0]) + 1 == number(&two[1])), "numbered together");
@@ -139,7 +139,7 @@ fn one_forged_packet_in_a_run_costs_that_packet() {
     for (expected, begin) in KINDS {
         for (at, place) in (0..15).zip([8, 12, 101, 1000, SIZE - 17, SIZE - 9].into_iter().cycle()) {
             let mut pair = warm();
-            let bytes = contents(2);
+            let bytes = contents(2, LEN);
             let (moved, sent) = begin(&mut pair, &bytes);
             let (count, mut forged) = (sent.len(), sent.clone());
             let place = place.min(sent[at].len() - 1);
@@ -167,7 +167,7 @@ fn one_forged_packet_in_a_run_costs_that_packet() {
 }
 
 /// Bytes that a packet carries.
-fn payload(packet: &[u8]) -> usize {
+pub(super) fn payload(packet: &[u8]) -> usize {
     usize::from(u16::from_le_bytes([packet[4], packet[5]]))
 }
 
@@ -176,7 +176,7 @@ fn payload(packet: &[u8]) -> usize {
 fn no_byte_of_a_run_can_be_changed() {
     for (expected, begin) in KINDS {
         let mut pair = warm();
-        let bytes = contents(3);
+        let bytes = contents(3, LEN);
         let (moved, sent) = begin(&mut pair, &bytes);
         let header = sent[0].len() - payload(&sent[0]) - 16;
         let taken = |pair: &Pair| {
@@ -200,7 +200,7 @@ fn no_byte_of_a_run_can_be_changed() {
 #[test]
 fn the_packets_behind_one_that_is_not_genuine_are_not_looked_at() {
     let mut pair = warm();
-    let (_, sent) = send(&mut pair, &contents(4));
+    let (_, sent) = send(&mut pair, &contents(4, LEN));
     let mut forged = sent.clone();
     forged.iter_mut().for_each(|packet| packet[SIZE / 2] ^= 1);
     let before = COMPARED.get();
@@ -214,7 +214,7 @@ fn the_packets_behind_one_that_is_not_genuine_are_not_looked_at() {
 fn a_run_that_comes_twice_is_taken_once() {
     for (expected, begin) in KINDS {
         let mut pair = warm();
-        let bytes = contents(5);
+        let bytes = contents(5, LEN);
         let (moved, sent) = begin(&mut pair, &bytes);
         give_joined(&mut pair, 1, &sent);
         assert!(moved.is_whole(&pair, &bytes));
@@ -235,7 +235,7 @@ fn a_run_that_comes_twice_is_taken_once() {
 #[test]
 fn a_packet_that_came_before_its_run_is_taken_once() {
     let mut pair = warm();
-    let bytes = contents(6);
+    let bytes = contents(6, LEN);
     let (moved, sent) = send(&mut pair, &bytes);
     let _ = pair.give(1, &sent[0]);
     let _ = pair.give(1, &sent[5]);
@@ -251,7 +251,7 @@ fn a_run_whose_place_is_gone_is_refused_packet_by_packet() {
     let (block, remote) = memory(&mut pair, 1, vec![0; LEN]);
     pair.engines[1].deregister(remote);
     let (id, now) = (pair.ids[0], pair.now);
-    pair.engines[0].put(id, Block::new(contents(7)), remote, 0, 2, now).expect("asked");
+    pair.engines[0].put(id, Block::new(contents(7, LEN)), remote, 0, 2, now).expect("asked");
     let sent = pair.take(0);
     let before = pair.engines[1].counters();
     give_joined(&mut pair, 1, &sent);
@@ -268,7 +268,7 @@ fn a_run_never_spans_two_keys_but_what_comes_joined_may() {
     for (expected, begin) in KINDS {
         let mut pair = warm();
         pair.engines[0].leave_numbers(pair.ids[0], 3);
-        let bytes = contents(8);
+        let bytes = contents(8, LEN);
         let (moved, sent) = begin(&mut pair, &bytes);
         let first = number(&sent[0]);
         assert_eq!(first % (1 << PHASE_BITS), 0, "{expected:?}: the next phase");
@@ -278,7 +278,7 @@ fn a_run_never_spans_two_keys_but_what_comes_joined_may() {
     }
     let mut pair = warm();
     pair.engines[0].leave_numbers(pair.ids[0], 3);
-    let bytes = contents(9);
+    let bytes = contents(9, LEN);
     pair.send(0, &bytes);
     pair.run_room = 3 * SIZE;
     let sent = pair.take(0);
@@ -292,7 +292,7 @@ fn a_run_never_spans_two_keys_but_what_comes_joined_may() {
 /// simulator watches the numbers.
 #[test]
 fn runs_do_not_mind_what_happens_to_some_of_their_packets() {
-    let mut runs = 0;
+    let (mut runs, mut landed) = (0, 0);
     for seed in 1..=40 {
         let mut random = Random::new(seed ^ 0x5EA1);
         let max_datagram = [1472, 8972][random.below(2) as usize];
@@ -323,7 +323,9 @@ fn runs_do_not_mind_what_happens_to_some_of_their_packets() {
         rest(&mut network);
         for node in &network.nodes {
             assert_eq!(node.engine.outstanding(), (0, 1), "seed {seed}: something leaks");
+            landed += node.engine.counters().num_landed_recvs;
         }
     }
     assert!(runs > 10_000, "only {runs} packets came in runs");
+    assert!(landed > 100, "only {landed} landed where they belong");
 }

@@ -301,7 +301,7 @@ impl Network {
 
 /// Lets datagrams land where the engine guesses that they belong, as a kernel does that has no idea what they are; how many
 /// it has taken, unless there is no guess.
-fn land(
+pub(super) fn land(
     engine: &mut Engine<Block>,
     joined: &[u8],
     size: usize,
@@ -309,7 +309,7 @@ fn land(
     now: Instant,
 ) -> Option<usize> {
     let landing = engine.landing()?;
-    let (step, mut left) = (landing.header + landing.payload, joined.to_vec());
+    let (step, mut left) = (landing.header + landing.payload + landing.trailer, joined.to_vec());
     let places = (landing.header..joined.len()).step_by(step);
     for (place, offset) in places.zip((landing.offset..landing.memory.len()).step_by(landing.payload)) {
         let here = landing.payload.min(joined.len() - place).min(landing.memory.len() - offset);
@@ -318,7 +318,7 @@ fn land(
     }
     let is_even = size == step || size == joined.len() && size < step;
     let taken = if is_even {
-        engine.handle_landed(&left, size, &landing, arrived, now)
+        engine.handle_landed(&mut left, size, &landing, arrived, now)
     } else {
         engine.note_missed_landing();
         0

@@ -176,7 +176,12 @@ impl PacketKey {
     pub fn open_in_place(&self, number: u64, header: usize, packet: &mut [u8]) -> bool {
         let Some((header, rest)) = packet.split_at_mut_checked(header) else { return false };
         let Some((payload, tag)) = rest.split_last_chunk_mut::<TAG_LEN>() else { return false };
-        let (nonce, aad) = (self.nonce(number), Aad::from(&*header));
+        self.open_apart(number, header, payload, tag)
+    }
+
+    /// The same of a packet whose payload lies elsewhere than what is around it.
+    pub fn open_apart(&self, number: u64, header: &[u8], payload: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
+        let (nonce, aad) = (self.nonce(number), Aad::from(header));
         self.key.open_in_place_separate_tag(nonce, aad, (*tag).into(), payload, 0..).is_ok()
     }
 }

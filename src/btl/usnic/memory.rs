@@ -19,4 +19,8 @@ impl Memory for Lent {
     fn write(&self, offset: usize, from: &[u8]) {
         Self::write(*self, offset, from);
     }
+
+    fn change<R>(&self, offset: usize, len: usize, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        Self::change(*self, offset, len, change)
+    }
 }

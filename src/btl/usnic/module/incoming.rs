@@ -142,7 +142,8 @@ impl State {
     /// as nobody else has the engine, the memory is the GET's.
     fn land(&mut self, landing: engine::Landing<Lent>, now: impl FnOnce() -> Instant) -> usize {
         let left = landing.memory.slice(landing.offset, landing.memory.len() - landing.offset);
-        let there = Landing { memory: left, header: landing.header, payload: landing.payload };
+        let engine::Landing { header, payload, trailer, .. } = landing;
+        let there = Landing { memory: left, header, payload, trailer };
         let Some(came) = self.link.poll_landing(Channel::Data, &mut self.inbox, there) else {
             self.engine.end_landings();
             return 0;
@@ -153,9 +154,10 @@ impl State {
             let now = now();
             let arrived = arrived_at(&mut self.arrivals, stamp, now);
             self.note_arrival(now);
-            let taken = self.inbox.landed().map_or(0, |(joined, size, _)| {
-                self.engine.handle_landed(joined, size, &landing, arrived, now)
-            });
+            let taken = self
+                .inbox
+                .landed_mut()
+                .map_or(0, |(joined, size)| self.engine.handle_landed(joined, size, &landing, arrived, now));
             self.handled += taken as u32;
             self.inbox.settle_landed(taken);
         } else if came > 0 {

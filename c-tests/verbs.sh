@@ -1037,7 +1037,14 @@ for kind in roce iwarp; do
         lastly "$line" $kind 2 "p2p small" -x "HAWSER_VERBS_FAULTS=ibv_post_send:$((posts - behind)):queues@1"
     done
 done
-run roce 2 "p2p small" -x HAWSER_VERBS_FAULTS=rdma_disconnect:1:queues@1 --mca btl_verbs_wire openib
+# Openib lends no credits for shared queues: messages may meet no buffer there, and are sent again.
+line="verbs over roce, wire openib, 2 ranks: when it disconnects first, a queue of rank 1's fails: the job passes, and nothing is left"
+if wanted "$line"; then
+    over roce
+    mpi_job "$line" 2 "p2p small" "${device[@]}" --mca pml ob1 --mca btl verbs,self "${loopback[@]}" -x HAWSER_VERBS_FAULTS=rdma_disconnect:1:queues@1 \
+        --mca btl_verbs_wire openib
+    verbs_ledger "$ledger" 2 >"$work/left" || not_ok "$line: nothing is left" "$work/left"
+fi
 # What both say while they connect: not in our words, in those of another version, of another kind, queue, life, process, endpoint,
 # attempt, or with other queues.
 for what in "roce 1:0" "iwarp 1:4" "roce 1:6" "iwarp 1:7" "roce 1:8" "iwarp 1:16" "roce 1:24" "roce 1:32" "iwarp 1:36" "roce 1:40" "iwarp 1:49" \

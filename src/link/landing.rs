@@ -30,7 +30,7 @@ impl Landing {
     /// Those parts of a message of at most `room` bytes that belong elsewhere: where in the message they are, and
     /// their place. What is between and behind them stays.
     fn parts(&self, room: usize) -> impl Iterator<Item = (usize, Lent)> + use<> {
-        let (Self { memory, header, payload, .. }, step) = (*self, self.step());
+        let (&Self { memory, header, payload, .. }, step) = (self, self.step());
         (0..DATAGRAMS).map_while(move |at| {
             let (place, offset) = (at * step + header, at * payload);
             let len = payload.min(memory.len().saturating_sub(offset)).min(room.saturating_sub(place));

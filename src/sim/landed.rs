@@ -105,8 +105,9 @@ fn only_what_was_guessed_is_taken_from_where_it_landed() {
     assert_eq!(landing.header + landing.payload, WIDE - (HEADER_LEN - SHORT_HEADER_LEN));
     // No packet at all; it has landed, and is told from what was guessed.
     let before = engine.counters();
-    let noise = vec![0x5A; landing.header + landing.payload];
-    assert_eq!(engine.handle_landed(&noise, noise.len(), &landing, None, now), 0);
+    let mut noise = vec![0x5A; landing.header + landing.payload];
+    let size = noise.len();
+    assert_eq!(engine.handle_landed(&mut noise, size, &landing, None, now), 0);
     assert_eq!(engine.counters().num_landed_recvs, before.num_landed_recvs);
     // A wrong guess costs the next one, and another more.
     assert!(engine.landing().is_none());

@@ -5,7 +5,6 @@ use super::protected::Pair;
 use super::protected_runs::{contents, give_joined, memory, payload};
 use super::turn::land;
 use super::*;
-use crate::engine::Memory;
 use crate::wire::protection::TAG_LEN;
 
 /// Bytes of a datagram.

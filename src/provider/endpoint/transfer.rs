@@ -165,7 +165,7 @@ impl Endpoint {
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let Ok(destination) = self.destination(destination) else { return false };
         let wants = manner.wants(flags, is_selective);
-        let message = Plain { context: Foreign(context), label, bytes, wants };
+        let message = Plain::new(Foreign(context), label, bytes, wants);
         self.domain.traffic.admit(Short { slot: ready.slot, destination, message })
     }
 

@@ -1,9 +1,9 @@
 //! A ring of bytes from one process to another: one writer, one reader.
 //!
 //! It lies in the writer's segment. An entry is one word, its header, and the payload behind it; the header is
-//! written last, so that one line of the cache brings both. Behind an entry there is always a header of zero:
-//! the reader waits on it and needs nothing else. No entry goes around the end of the ring: a header of its own
-//! kind sends the reader to the start.
+//! written last, so that one line of the cache brings both. Behind an entry there is always a header of zero,
+//! which is written first: the reader waits on it and needs nothing else. No entry goes around the end of the ring:
+//! a header of its own kind sends the reader to the start.
 //!
 //! The reader says now and then how far it has come, in bytes since the ring was made: what lies before may be
 //! overwritten. It says so after every [`QUANTUM`], and the longest entry fits a ring of which less than that

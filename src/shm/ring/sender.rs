@@ -89,13 +89,16 @@ impl Sender {
         Ok(true)
     }
 
-    /// Where the payload of the next entry goes, if there is room for so many bytes.
+    /// Where the payload of the next entry goes, if there is room for so many bytes. The empty header behind it is written first:
+    /// where its line is another one, that may be in the reader's cache, and whatever is written after it waits for it. So between
+    /// what is written to the line of the entry's own header, where the reader looks all the time, nothing is waited for.
     #[inline(always)]
     fn place(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
         assert!(len <= LONGEST, "longer than any entry");
         if self.offset + span(len) > self.limit && !self.make_room(len)? {
             return Ok(None);
         }
+        self.memory.header(self.offset + span(len)).store(0, Ordering::Relaxed);
         Ok(Some(self.memory.payload(self.offset, len)))
     }
 
@@ -119,13 +122,11 @@ impl Sender {
         }
     }
 
-    /// The payload is there: the reader may see the entry.
+    /// The payload is there, and the empty header behind it: the reader may see the entry.
     #[inline(always)]
     fn publish(&mut self, header: u64, len: usize) {
-        let end = self.offset + span(len);
-        self.memory.header(end).store(0, Ordering::Relaxed);
         self.memory.header(self.offset).store(header, order::PUBLISH);
-        self.offset = end;
+        self.offset += span(len);
     }
 
     /// The same with bytes of our own.

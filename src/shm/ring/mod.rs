@@ -179,6 +179,27 @@ impl Memory {
         unsafe { AtomicU64::from_ptr(self.start.wrapping_add(CONTROL + offset).cast()) }
     }
 
+    /// Asks the processor for the line at an offset, to write there: mostly the reader has it. What `_mm_prefetch` knows would ask
+    /// for it to read there, unless the library were for newer processors only.
+    #[inline(always)]
+    fn will_write(&self, offset: usize) {
+        let at = self.start.wrapping_add(CONTROL + offset);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            // SAFETY: changes nothing that a program can see, and never faults, whatever the address; a processor of 64 bits that
+            // does not know it passes over it.
+            unsafe {
+                std::arch::asm!(
+                    "prefetchw byte ptr [{}]",
+                    in(reg) at,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = at;
+    }
+
     /// So many bytes of payload behind the header at an offset.
     #[inline(always)]
     fn payload(&self, offset: usize, len: usize) -> *mut u8 {

@@ -127,6 +127,11 @@ impl Sender {
     fn publish(&mut self, header: u64, len: usize) {
         self.memory.header(self.offset).store(header, order::PUBLISH);
         self.offset += span(len);
+        // The line behind the one at which the reader looks now: it comes while he reads this entry.
+        let next = (self.offset + LINE) & !(LINE - 1);
+        if next <= self.limit {
+            self.memory.will_write(next);
+        }
     }
 
     /// The same with bytes of our own.

@@ -97,20 +97,39 @@ impl Vain {
 #[cfg(test)]
 mod tests {
     use super::super::Traffic;
-    use super::super::tests::pair;
+    use super::super::tests::{Side, pair};
     use super::*;
+
+    /// Whether a look finds nothing, as the one before it.
+    fn is_in_vain(side: &Side) -> bool {
+        const VAIN: [Found; 3] = [Found::Nothing, Found::NothingElse, Found::NothingForLong];
+        VAIN.contains(&side.with(Traffic::progress))
+    }
 
     #[test]
     fn the_second_of_two_looks_that_find_nothing_is_in_vain() {
         let [one, two] = pair();
-        const VAIN: [Found; 3] = [Found::Nothing, Found::NothingElse, Found::NothingForLong];
-        let found_nothing = || VAIN.contains(&two.with(Traffic::progress));
-        while !found_nothing() {}
+        while !is_in_vain(&two) {}
         let mut to = [0; 1];
         two.receive(&mut to, 2);
         one.send(b"c", 1, 2).expect("sent");
-        assert_eq!([(); 3].map(|()| found_nothing()), [false, false, true]);
+        assert_eq!([(); 3].map(|()| is_in_vain(&two)), [false, false, true]);
         assert_eq!((to, two.receive.len()), (*b"c", 1));
+    }
+
+    #[test]
+    fn who_was_waiting_has_the_first_message_at_once_and_then_all() {
+        let [one, two] = pair();
+        let mut to = [[0; 1]; 4];
+        to.iter_mut().for_each(|to| two.receive(to, 2));
+        while !is_in_vain(&two) {}
+        (0..4).for_each(|_| one.send(b"c", 1, 2).expect("sent"));
+        let read = || {
+            two.with(Traffic::progress);
+            two.receive.len()
+        };
+        assert_eq!([read(), read()], [1, 4]);
+        assert_eq!(to, [*b"c"; 4]);
     }
 
     #[test]

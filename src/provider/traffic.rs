@@ -251,6 +251,15 @@ impl Traffic {
         self.progress();
     }
 
+    /// Looks once more, no further than at peers that are looked at each time, after a breath that was drawn in vain; whether
+    /// something has come meanwhile.
+    #[inline]
+    pub fn glance(&mut self) -> bool {
+        let has_come = self.read_polled(1) != 0;
+        self.is_vain &= !has_come;
+        has_come
+    }
+
     /// Reads what has come of peers that are looked at each time, so many entries of each at most.
     #[inline(always)]
     fn read_polled(&mut self, most: usize) -> usize {

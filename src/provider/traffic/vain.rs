@@ -1,5 +1,5 @@
 //! A program that looks all the time and finds nothing draws breath between looks, and lets others have its processor now and
-//! then.
+//! then. After a breath, what has come meanwhile is [looked for](super::Traffic::glance) before the program goes on.
 //!
 //! What it waits for may be done by the other thread of its core, which has less of the core the more of it is spent on looks. It
 //! may be a process that waits for that very processor: there may be more processes than processors, and not all that look in a
@@ -47,7 +47,7 @@ impl Found {
     }
 }
 
-/// Nanoseconds of a breath. Of a short message half of them are lost in the mean.
+/// Nanoseconds of a breath. Of a message that comes during one, half of them are lost in the mean.
 const BREATH: u64 = 15;
 
 fn draw_breath() {
@@ -130,6 +130,19 @@ mod tests {
         };
         assert_eq!([read(), read()], [1, 4]);
         assert_eq!(to, [*b"c"; 4]);
+    }
+
+    #[test]
+    fn what_comes_while_breath_is_drawn_is_there_before_the_program_goes_on() {
+        let [one, two] = pair();
+        let mut to = [0; 1];
+        two.receive(&mut to, 2);
+        while !is_in_vain(&two) {}
+        assert!(!two.with(Traffic::glance) && is_in_vain(&two));
+        one.send(b"c", 1, 2).expect("sent");
+        assert!(two.with(Traffic::glance));
+        assert_eq!((to, two.receive.len()), (*b"c", 1));
+        assert!(!two.with(Traffic::glance) && !is_in_vain(&two), "something was there");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod receiver;
 mod sender;
 
 pub use receiver::{Arrival, Next, Receiver};
-pub use sender::Sender;
+pub use sender::{Sender, copy};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

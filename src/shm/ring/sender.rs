@@ -231,7 +231,7 @@ impl Sender {
 /// # Safety
 /// `from` is readable for so many bytes, `to` writable, and they are not the same memory.
 #[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // The host's header of a message is the usual case.
     if (8..=16).contains(&len) {
         // SAFETY: at least eight bytes; the rest is the caller's promise.

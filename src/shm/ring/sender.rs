@@ -224,6 +224,21 @@ impl Sender {
         self.bound = CAPACITY;
         if self.offset + span(len) + ALIGN <= CAPACITY { self.has_room(span(len)) } else { Ok(false) }
     }
+
+    /// Asks for the lines of the next entry, if that is as long as the last, which had so many bytes of payload. The reader has
+    /// them, of what was there before, and is to have read that.
+    #[inline(never)]
+    pub fn prepare(&self, len: usize) {
+        let (bytes, last) = (span(len), self.offset.saturating_sub(span(len)));
+        let (from, to) = if self.offset + bytes + ALIGN <= self.bound {
+            // The line at which he looks is left to him.
+            (self.offset + LINE, self.offset + bytes)
+        } else {
+            // At the start; and he reads the last.
+            (0, bytes.min(last))
+        };
+        (from & !(LINE - 1)..to & !(LINE - 1)).step_by(LINE).for_each(|at| self.memory.will_write(at));
+    }
 }
 
 /// Copies so many bytes, few of them without a call.

@@ -17,6 +17,8 @@ const MESSAGE: usize = 4096;
 /// Longest that does while the peer is not behind: to copy it twice takes less than a system call and an answer, also where the
 /// two share no cache.
 const LONG: usize = 32 << 10;
+/// From so many bytes on the place of the next message is prepared when one has gone that follows an answer.
+const MANY: usize = 512;
 /// Bytes of those that go before anything comes from the peer: it may have to keep them.
 const AHEAD: usize = 1 << 20;
 const _: () = assert!(LONG + 64 <= LONGEST && AHEAD >= LONG);
@@ -34,6 +36,8 @@ pub struct Mailbox {
     /// Bytes of long messages that have gone in one entry since so many entries have come.
     ahead: usize,
     ahead_since: u64,
+    /// Entries that had come when the place of the next was last prepared.
+    prepared_at: u64,
     /// Entries that had been put into it when it was asked for how long the peer had been silent.
     asked_at: u64,
 }
@@ -117,7 +121,7 @@ impl Near {
 
 impl Mailbox {
     pub(super) fn of(side: Side) -> Self {
-        Self { side, sent: 0, received: 0, ahead: 0, ahead_since: 0, asked_at: 0 }
+        Self { side, sent: 0, received: 0, ahead: 0, ahead_since: 0, prepared_at: 0, asked_at: 0 }
     }
 
     fn near(&self) -> Option<&Peer> {
@@ -146,8 +150,8 @@ impl Mailbox {
             Side::Far(far) => push_far(far, kind, pieces),
         };
         self.sent += u64::from(is_pushed);
-        if pieces[1].len() > MESSAGE && is_pushed {
-            self.go_ahead(pieces[1].len());
+        if pieces[1].len() >= MANY && is_pushed {
+            self.go_ahead(pieces[1].len(), pieces[0].len() + pieces[1].len());
         }
         Ok(is_pushed)
     }
@@ -163,8 +167,8 @@ impl Mailbox {
             Side::Far(far) => push_far(far, kind, [stream::lend(&mut word.to_le_bytes()), data]),
         };
         self.sent += u64::from(is_pushed);
-        if data.len() > MESSAGE && is_pushed {
-            self.go_ahead(data.len());
+        if data.len() >= MANY && is_pushed {
+            self.go_ahead(data.len(), size_of::<u64>() + data.len());
         }
         Ok(is_pushed)
     }
@@ -423,13 +427,20 @@ impl Mailbox {
         }
     }
 
-    /// A long message has gone.
+    /// A message of many bytes has gone, in an entry of so many.
     #[inline(never)]
-    fn go_ahead(&mut self, length: usize) {
-        if self.ahead_since != self.received {
-            (self.ahead, self.ahead_since) = (0, self.received);
+    fn go_ahead(&mut self, length: usize, entry: usize) {
+        if length > MESSAGE {
+            if self.ahead_since != self.received {
+                (self.ahead, self.ahead_since) = (0, self.received);
+            }
+            self.ahead += length;
         }
-        self.ahead += length;
+        // Whose last message was answered has it read, and this one is not the last of a stream.
+        let is_answered = std::mem::replace(&mut self.prepared_at, self.received) != self.received;
+        if is_answered && let Side::Near(near) = &self.side {
+            near.sender.prepare(entry);
+        }
     }
 
     /// Bytes of a piece of a long message.

@@ -48,6 +48,10 @@ impl Domain {
     pub(super) fn progress(&self) -> Found {
         let found = self.traffic.try_with(Traffic::progress).unwrap_or(Found::Something);
         found.wait();
+        // What came during the breath is here, and need not wait until the program has come back.
+        if found == Found::Nothing && self.traffic.try_with(Traffic::glance) == Some(true) {
+            return Found::Something;
+        }
         found
     }
 

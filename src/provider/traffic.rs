@@ -56,6 +56,7 @@ mod tests;
 mod triggered;
 mod vain;
 
+use arrive::TURN;
 use context::Context;
 pub use context::Ends;
 pub use ending::Instead;
@@ -229,14 +230,9 @@ impl Traffic {
         let Some(nic) = &self.nic else { return Found::Something };
         let is_rung = nic.is_rung();
         let passes = self.count_pass();
-        let mut count = 0;
-        for index in 0..self.polled.len() {
-            // Reading may end a connection.
-            let Some((slot, peer)) = self.polled.get(index).copied() else { break };
-            if self.has_come(slot, peer) {
-                count += self.read(slot, peer);
-            }
-        }
+        // Who was waiting is told of the first entry at once: to look whether there is another may be to fetch one more line from
+        // the peer's processor, and what it does then would wait for that. The next look finds it, and all that follow.
+        let count = self.read_polled(if self.is_vain { 1 } else { TURN });
         let others = self.streams.len() | self.again.len() | self.deferred.len();
         if others != 0 || is_rung | self.is_stirred | self.is_rare || passes.is_multiple_of(OFTEN) {
             return self.progress_besides(passes, count, is_rung);
@@ -247,6 +243,35 @@ impl Traffic {
             (false, true) => Found::NothingYet,
             (_, false) => Found::Something,
         }
+    }
+
+    /// The same, of all that has come, also for who was waiting.
+    fn progress_through(&mut self) {
+        self.is_vain = false;
+        self.progress();
+    }
+
+    /// Looks once more, no further than at peers that are looked at each time, after a breath that was drawn in vain; whether
+    /// something has come meanwhile.
+    #[inline]
+    pub fn glance(&mut self) -> bool {
+        let has_come = self.read_polled(1) != 0;
+        self.is_vain &= !has_come;
+        has_come
+    }
+
+    /// Reads what has come of peers that are looked at each time, so many entries of each at most.
+    #[inline(always)]
+    fn read_polled(&mut self, most: usize) -> usize {
+        let mut count = 0;
+        for index in 0..self.polled.len() {
+            // Reading may end a connection.
+            let Some((slot, peer)) = self.polled.get(index).copied() else { break };
+            if self.has_come(slot, peer) {
+                count += self.read(slot, peer, most);
+            }
+        }
+        count
     }
 
     /// Does what there is to be done now and then, and seldom, after so much has been read.
@@ -305,7 +330,7 @@ impl Traffic {
 
     /// The same when nobody has called for a while, or is going to sleep.
     pub fn progress_all(&mut self) {
-        self.progress();
+        self.progress_through();
         if self.nic.is_some() {
             self.control();
             self.hear_far();
@@ -340,7 +365,7 @@ impl Traffic {
             // Whoever sleeps waits for a sign of a peer that was left before, and has none if nothing of it has changed.
             let before = self.moved;
             self.visited = Some((slot, peer)).filter(|_| index < known);
-            self.read(slot, peer);
+            self.read(slot, peer, TURN);
             self.pump(slot, peer);
             if let Ok(context) = self.context(slot)
                 && context.owes()

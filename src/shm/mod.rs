@@ -38,7 +38,7 @@ pub use door::{Door, Life, Outside};
 pub use inbox::{Claim, Claimed};
 #[cfg(test)]
 pub(crate) use ring::forge;
-pub use ring::{ALIGN, Arrival, Corrupt, ENTRIES, LONGEST, Next, Receiver, Sender};
+pub use ring::{ALIGN, Arrival, Corrupt, ENTRIES, LONGEST, Next, Receiver, Sender, copy};
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
 pub use table::{Access, Entry, PLACES, Table};
 pub use tail::{TAIL, Whole};

@@ -119,15 +119,15 @@ impl World {
             }
             0 => after.writes.1 = 1,
             1 => {
+                after.store(WRITER, header(entry + 1), 0, Ordering::Relaxed);
+                after.writes.1 = 2;
+            }
+            2 => {
                 let clock = self.memory[CLOCK][usize::from(self.views[WRITER][CLOCK])].value;
                 if usize::from(entry) >= CELLS + usize::from(clock) {
                     return Err("a payload is written over that may still be read");
                 }
                 after.store(WRITER, payload(entry), entry + 1, Ordering::Relaxed);
-                after.writes.1 = 2;
-            }
-            2 => {
-                after.store(WRITER, header(entry + 1), 0, Ordering::Relaxed);
                 after.writes.1 = 3;
             }
             _ => {

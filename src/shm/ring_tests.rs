@@ -156,6 +156,20 @@ fn what_is_held_is_not_overwritten() {
 }
 
 #[test]
+fn what_is_asked_for_ahead_is_not_changed() {
+    let (_segment, mut sender, mut receiver) = ring();
+    for round in 0..1000_u32 {
+        let bytes = vec![round as u8; [20, 600, 4096, 9000][round as usize % 4]];
+        sender.prepare(bytes.len());
+        assert_eq!(push(&mut sender, 1, &bytes), Ok(true));
+        sender.prepare(bytes.len());
+        let arrival = receiver.take().expect("honest").expect("there");
+        assert!(copied(&arrival) == (1, bytes));
+        receiver.release();
+    }
+}
+
+#[test]
 fn the_short_way_is_the_same_for_whole_entries_of_a_tag_and_none_for_others() {
     let (_segment, mut sender, mut receiver) = ring();
     let mut numbers = Numbers(7);

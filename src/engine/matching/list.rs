@@ -36,7 +36,10 @@ impl List {
     }
 }
 
+/// An entry with its links. They come first: behind a value they would be put in their place together with the bytes that fill it
+/// up, by a load that fits none of the stores just before, and waits until these are in the cache.
 #[derive(Debug)]
+#[repr(C)]
 struct Node<T, const LANES: usize> {
     links: [Links; LANES],
     value: T,

@@ -36,7 +36,19 @@ unsafe impl Object for Cq {
     const CLASS: usize = sys::FI_CLASS_CQ;
 }
 
-/// An entry in its place, and the place for the next, if there is any.
+/// An entry in its place.
+struct Put(Place, Entry);
+
+impl Visit<Queue> for Put {
+    type Out = ();
+
+    #[inline(always)]
+    fn visit(self, queue: &mut Queue) {
+        queue.put(self.0, self.1);
+    }
+}
+
+/// The same, and the place for the next, if there is any.
 struct PutAgain(Place, Entry);
 
 impl Visit<Queue> for PutAgain {
@@ -103,9 +115,9 @@ impl Cq {
     }
 
     /// The operation with this place has ended.
-    #[inline]
+    #[inline(always)]
     pub fn put(&self, place: Place, entry: Entry) {
-        self.queue.with(|queue| queue.put(place, entry));
+        self.queue.admit(Put(place, entry));
         self.wait.notify();
     }
 

@@ -89,10 +89,10 @@ impl Endpoint {
             instead: manner.ticket().map(Ticket::instead),
         };
         if let Some(ticket) = manner.ticket() {
-            return self.queue(ready.slot, ticket, Work::Reach(reach));
+            return self.queue(ready.slot, ticket, Work::Reach(reach)).map(|()| 0);
         }
         if flags & sys::FI_TRIGGER != 0 {
-            return self.defer(ready.slot, given.context, Work::Reach(reach));
+            return self.defer(ready.slot, given.context, Work::Reach(reach)).map(|()| 0);
         }
         self.domain.traffic.with(|traffic| traffic.reach(ready.slot, reach))?;
         Ok(0)

@@ -50,7 +50,8 @@ pub(super) static RECEIVES: Tables = tables(false, true);
 pub(super) static NEITHER: Tables = tables(false, false);
 
 /// Sends from where C says. Who calls this does so in a guard of its own: what only one calls is compiled as a part of it, for
-/// the arguments that it has.
+/// the arguments that it has. What it calls where there is no short way answers in registers: a place for an answer is read by
+/// a load that is wider than the store just before, and waits for all stores of the short way, to the peer's ring too.
 ///
 /// # Safety
 /// The contract of `fi_msg(3)` and `fi_tagged(3)`.
@@ -73,7 +74,7 @@ unsafe fn send_from(
     }
     // SAFETY: the same.
     let buffer = unsafe { memory.buffer() }?;
-    endpoint.send(buffer, destination, label, context, manner)
+    endpoint.send(buffer, destination, label, context, manner).map(|()| 0)
 }
 
 /// Receives to where C says; called likewise.
@@ -92,7 +93,7 @@ unsafe fn receive_to(
     let endpoint = unsafe { body::<Endpoint>(ep) }?;
     // SAFETY: the contract: it is writable until the operation has ended.
     let buffer = unsafe { memory.room() }?;
-    endpoint.receive(buffer, source, tag, context)
+    endpoint.receive(buffer, source, tag, context).map(|()| 0)
 }
 
 unsafe extern "C" fn send(
@@ -369,7 +370,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, message: *const fi_msg, flags: u64
         // SAFETY: the same: so many pieces, which are readable until the operation has ended.
         let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
         let label = plain(data_of(message.data, flags));
-        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
+        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags)).map(|()| 0)
     })
 }
 
@@ -394,7 +395,7 @@ unsafe extern "C" fn tsendmsg(ep: *mut fid_ep, message: *const fi_msg_tagged, fl
         // SAFETY: the same: so many pieces, which are readable until the operation has ended.
         let buffer = unsafe { Memory::Many(message.msg_iov, message.iov_count).buffer() }?;
         let label = tagged(message.tag, data_of(message.data, flags));
-        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags))
+        endpoint.send(buffer, message.addr, label, message.context, Manner::Flags(flags)).map(|()| 0)
     })
 }
 

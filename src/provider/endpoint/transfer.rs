@@ -165,7 +165,7 @@ impl Endpoint {
         let is_selective = ready.transmit.as_ref().map(|direction| direction.is_selective);
         let Ok(destination) = self.destination(destination) else { return false };
         let wants = manner.wants(flags, is_selective);
-        let message = Plain { context: Foreign(context), label, bytes, wants };
+        let message = Plain::new(Foreign(context), label, bytes, wants);
         self.domain.traffic.admit(Short { slot: ready.slot, destination, message })
     }
 
@@ -177,7 +177,7 @@ impl Endpoint {
         label: Label,
         context: *mut c_void,
         manner: Manner<'_>,
-    ) -> Outcome<usize> {
+    ) -> Outcome<()> {
         let ready = self.ready()?;
         let flags = manner.flags(&self.transmit_flags, OF_SENDS)?;
         let is_silent = manner.is_injected();
@@ -206,8 +206,7 @@ impl Endpoint {
         if flags & sys::FI_TRIGGER != 0 {
             return self.defer(ready.slot, context, Work::Send(order));
         }
-        self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))?;
-        Ok(0)
+        self.domain.traffic.with(|traffic| traffic.send(ready.slot, order))
     }
 
     /// Posts a receive of a tagged message into memory in one piece, if nothing else is to be seen to.
@@ -263,15 +262,14 @@ impl Endpoint {
         source: u64,
         tag: Option<(u64, u64)>,
         context: *mut c_void,
-    ) -> Outcome<usize> {
+    ) -> Outcome<()> {
         let flags = self.receive_flags.load(Ordering::Relaxed);
         let flags = if tag.is_some() { flags & !sys::FI_MULTI_RECV } else { flags };
         let (slot, want) = self.want(buffer, source, tag, context, flags)?;
         if flags & sys::FI_TRIGGER != 0 {
             return self.defer(slot, context, Work::Receive(want));
         }
-        self.domain.traffic.with(|traffic| traffic.receive(slot, want))?;
-        Ok(0)
+        self.domain.traffic.with(|traffic| traffic.receive(slot, want))
     }
 
     /// Posts a receive when its time has come.
@@ -291,7 +289,8 @@ impl Endpoint {
         }
         let (slot, want) = self.want(buffer, source, tag, context, flags)?;
         let wants = flags & sys::FI_COMPLETION != 0;
-        self.queue(slot, ticket, Work::Receive(Want { wants, instead: Some(ticket.instead()), ..want }))
+        let want = Want { wants, instead: Some(ticket.instead()), ..want };
+        self.queue(slot, ticket, Work::Receive(want)).map(|()| 0)
     }
 
     pub(super) fn receive_with(
@@ -314,7 +313,7 @@ impl Endpoint {
             return Err(Errno::BADFLAGS);
         }
         if flags & sys::FI_TRIGGER != 0 {
-            return self.defer(slot, context, Work::Receive(want));
+            return self.defer(slot, context, Work::Receive(want)).map(|()| 0);
         }
         self.domain.traffic.with(|traffic| match what {
             0 => traffic.receive(slot, want),

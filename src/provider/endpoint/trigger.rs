@@ -18,7 +18,7 @@ impl Endpoint {
     /// Has something begin when the counter that its context names has come so far.
     #[cold]
     #[inline(never)]
-    pub(super) fn defer(&self, slot: u32, context: *mut c_void, work: Work) -> Outcome<usize> {
+    pub(super) fn defer(&self, slot: u32, context: *mut c_void, work: Work) -> Outcome<()> {
         // SAFETY: the contract of `fi_trigger(3)`: with this flag, the context that C has passed is one of these.
         let triggered = unsafe { copy(context.cast::<TriggeredContext>()) }?;
         if triggered.event_type != sys::FI_TRIGGER_THRESHOLD {
@@ -31,8 +31,7 @@ impl Endpoint {
         }
         let (counter, threshold) = (Arc::clone(counter), triggered.threshold as u64);
         let trigger = Trigger { counter, threshold, counts_failures: false };
-        self.domain.traffic.with(|traffic| traffic.defer(Some(slot), trigger, work, None))?;
-        Ok(0)
+        self.domain.traffic.with(|traffic| traffic.defer(Some(slot), trigger, work, None))
     }
 
     /// Another view of an endpoint that is enabled; `flags` are those of operations that name none, and of which direction.

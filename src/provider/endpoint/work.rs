@@ -39,10 +39,9 @@ impl Endpoint {
     /// Has something begin when its time has come.
     #[cold]
     #[inline(never)]
-    pub(super) fn queue(&self, slot: u32, ticket: &Ticket, work: Work) -> Outcome<usize> {
+    pub(super) fn queue(&self, slot: u32, ticket: &Ticket, work: Work) -> Outcome<()> {
         let Ticket { work: id, trigger, .. } = ticket;
-        self.domain.traffic.with(|traffic| traffic.defer(Some(slot), trigger.clone(), work, Some(*id)))?;
-        Ok(0)
+        self.domain.traffic.with(|traffic| traffic.defer(Some(slot), trigger.clone(), work, Some(*id)))
     }
 }
 
@@ -159,7 +158,8 @@ unsafe fn message(domain: &Arc<Domain>, told: DeferredWork, ticket: &Ticket) -> 
         return endpoint.receive_queued(buffer, from, op.msg.context, (op.flags, ticket));
     }
     let label = plain(data_of(op.msg.data, op.flags));
-    endpoint.send(buffer, op.msg.addr, label, op.msg.context, Manner::Queued(op.flags, ticket))
+    let manner = Manner::Queued(op.flags, ticket);
+    endpoint.send(buffer, op.msg.addr, label, op.msg.context, manner).map(|()| 0)
 }
 
 /// One with a tag.
@@ -180,7 +180,8 @@ unsafe fn tagged_message(domain: &Arc<Domain>, told: DeferredWork, ticket: &Tick
         return endpoint.receive_queued(buffer, from, op.msg.context, (op.flags, ticket));
     }
     let label = tagged(op.msg.tag, data_of(op.msg.data, op.flags));
-    endpoint.send(buffer, op.msg.addr, label, op.msg.context, Manner::Queued(op.flags, ticket))
+    let manner = Manner::Queued(op.flags, ticket);
+    endpoint.send(buffer, op.msg.addr, label, op.msg.context, manner).map(|()| 0)
 }
 
 /// `struct fi_context2` is as long as eight pointers: what is read of work comes behind it.

@@ -14,7 +14,7 @@ use crate::wire::gni::mailbox::{self, Label, SHORT};
 use crate::wire::gni::remote::Remote;
 
 /// Entries that are read from a peer before others have their turn.
-const TURN: usize = 64;
+pub(super) const TURN: usize = 64;
 /// Bytes of messages that nobody has asked for, beyond which no more are read while nothing is waited for.
 const KEPT: usize = 256 << 20;
 /// More are read when none of them has been received for so long, nanoseconds: who receives them will have room.
@@ -25,7 +25,7 @@ pub(super) const NOTED: usize = 512;
 /// How reading has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// There is nothing more.
+    /// There is nothing more, or it is looked for the next time without being said so.
     Nothing,
     /// There may be, and it may not be read now.
     Something,
@@ -40,11 +40,11 @@ impl Traffic {
         there.and_then(|there| there.mailbox.as_ref()).is_some_and(|mailbox| mailbox.has_come())
     }
 
-    /// Reads what has come from a peer.
+    /// Reads what has come from a peer, [`TURN`] entries at most; or so many, if it is looked at the next time anyway.
     #[inline(never)]
-    pub(super) fn read(&mut self, slot: u32, peer: u32) -> usize {
+    pub(super) fn read(&mut self, slot: u32, peer: u32, most: usize) -> usize {
         let Ok(context) = self.context(slot) else { return 0 };
-        let outcome = context.read(peer);
+        let outcome = context.read(peer, most);
         match outcome {
             Ok((0, Left::Nothing)) => 0,
             Ok((count, left)) => {
@@ -137,9 +137,9 @@ impl Context {
     }
 
     #[inline(always)]
-    fn read(&mut self, peer: u32) -> Result<(usize, Left), Lost> {
+    fn read(&mut self, peer: u32, most: usize) -> Result<(usize, Left), Lost> {
         let mut count = 0;
-        while count < TURN {
+        while count < most {
             match self.take_short(peer) {
                 Taken::Message => {}
                 Taken::Nothing => return Ok((count, Left::Nothing)),
@@ -150,6 +150,9 @@ impl Context {
                 }
             }
             count += 1;
+        }
+        if most < TURN {
+            return Ok((count, Left::Nothing));
         }
         let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
         let is_over = mailbox.is_none_or(|mailbox| matches!(mailbox.next(SHORT), Next::Nothing));
@@ -405,7 +408,7 @@ impl Traffic {
         let mut left = mailbox.map_or(0, Mailbox::most_unread);
         context.is_last = true;
         while left > 0
-            && let Ok((count, Left::Something)) = context.read(peer)
+            && let Ok((count, Left::Something)) = context.read(peer, TURN)
             && count != 0
         {
             left = left.saturating_sub(count);

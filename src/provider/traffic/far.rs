@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::errno::Outcome;
 use super::Traffic;
+use super::arrive::TURN;
 use super::connect::system;
 use crate::engine::time::Instant;
 use crate::gni::Place;
@@ -69,7 +70,7 @@ impl Traffic {
         while let Some(Hot { of: (slot, peer), .. }) = self.hot.get(index) {
             let (slot, peer) = (*slot, *peer);
             self.wake(slot, peer);
-            let read = self.read(slot, peer);
+            let read = self.read(slot, peer, TURN);
             count += read;
             // Reading may end a connection.
             let Some(hot) = self.hot.get_mut(index).filter(|hot| hot.of == (slot, peer)) else { continue };
@@ -118,7 +119,7 @@ impl Traffic {
                     continue;
                 };
                 self.wake(slot, peer);
-                let read = self.read(slot, peer);
+                let read = self.read(slot, peer, TURN);
                 count += read;
                 if let Ok(context) = self.context(slot)
                     && let Some(there) = context.peers.get_mut(peer as usize)

@@ -77,7 +77,7 @@ impl Traffic {
     /// `FI_EAGAIN`: make progress, and try again.
     pub fn look(&mut self, slot: u32, want: Want, look: Look) -> Outcome<()> {
         self.is_sought = true;
-        self.progress();
+        self.progress_through();
         let context = self.context(slot)?;
         if let Some(peer) = context.look(want, look)? {
             self.pump(slot, peer);

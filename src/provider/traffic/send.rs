@@ -46,7 +46,7 @@ impl Order {
     /// What of it matters where it goes at once.
     #[inline(always)]
     fn plain(&self, bytes: Lent) -> Plain {
-        Plain { context: self.context, label: self.label, bytes, wants: self.wants }
+        Plain::new(self.context, self.label, bytes, self.wants)
     }
 }
 
@@ -166,7 +166,7 @@ impl Context {
     /// Sends a short message if nothing is before it; `None`, or false, where it has to wait.
     #[inline(always)]
     pub(super) fn send_at_once(&mut self, peer: u32, message: Plain) -> Option<Result<bool, Refused>> {
-        let Plain { context, label, bytes, wants } = message;
+        let Plain { context, tag, data, bytes, wants } = message;
         let there = self.peers.get_mut(peer as usize)?;
         let mailbox = there
             .mailbox
@@ -179,21 +179,23 @@ impl Context {
             Some(Err(_)) => return Some(Err(Refused::Busy)),
             None => None,
         };
-        let pushed = match label {
-            Label { tag: Some(tag), data: None } => mailbox.push_word(mailbox::SHORT, tag, bytes),
-            label => {
+        let pushed = match (tag, data) {
+            (Some(tag), None) => mailbox.push_word(mailbox::SHORT, tag, bytes),
+            (tag, data) => {
                 let mut head = [[0; 8]; 2];
-                let (kind, length) = mailbox::emit_short(label, &mut head);
+                let (kind, length) = mailbox::emit_short(Label { tag, data }, &mut head);
                 mailbox.push(kind, [lend(&head.as_flattened()[..length]), bytes])
             }
         };
         if pushed == Ok(true) && mailbox.is_keeping() {
+            // Made here: what is passed by its address lies in memory, also on the way of all others.
+            let message = Plain { context, tag, data, bytes, wants };
             self.leaves(peer, &message, place);
             return Some(Ok(true));
         }
         if let (Some(direction), Some(place)) = (&ends.transmit, place) {
             match pushed {
-                Ok(true) => direction.cq.put(place, Entry::Done(sent(context, label))),
+                Ok(true) => direction.cq.put(place, Entry::Done(sent(context, Label { tag, data }))),
                 _ => direction.cq.release_some(Some(place)),
             }
         }
@@ -216,7 +218,7 @@ impl Context {
             context: message.context,
             place,
             wants: message.wants,
-            label: message.label,
+            label: Label { tag: message.tag, data: message.data },
             buffer: Buffer::NONE,
             peer,
             is_answered: false,

@@ -32,12 +32,24 @@ pub struct Short {
 pub struct Plain {
     /// Handed back when it has ended.
     pub context: Foreign,
-    /// Tag and data.
-    pub label: Label,
+    /// Tag,
+    pub tag: Option<u64>,
+    /// and data, as in a [`Label`]; each by itself, so that they stay in registers on their way. As one they are copied from place
+    /// to place, with loads that are wider than the stores just before and wait until these are in the cache.
+    pub data: Option<u64>,
     /// What.
     pub bytes: Lent,
     /// It has an entry.
     pub wants: bool,
+}
+
+impl Plain {
+    /// A message with this label.
+    #[inline(always)]
+    pub fn new(context: Foreign, label: Label, bytes: Lent, wants: bool) -> Self {
+        let Label { tag, data } = label;
+        Self { context, tag, data, bytes, wants }
+    }
 }
 
 /// What is received into memory in one piece, if nothing is there yet. Whether it is posted is what comes of the visit.
@@ -204,7 +216,7 @@ mod tests {
     fn send(side: &Side, bytes: &[u8], label: Label) -> bool {
         // SAFETY: the bytes outlive the call, with which the message has gone, or nothing has happened.
         let bytes = unsafe { Lent::new(bytes.as_ptr().cast_mut(), bytes.len()) };
-        let message = Plain { context: Foreign::NULL, label, bytes, wants: false };
+        let message = Plain::new(Foreign::NULL, label, bytes, false);
         side.domain.traffic.admit(Short { slot: side.slot, destination: 0, message })
     }
 

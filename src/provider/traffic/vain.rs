@@ -1,5 +1,5 @@
 //! A program that looks all the time and finds nothing draws breath between looks, and lets others have its processor now and
-//! then.
+//! then. After a breath, what has come meanwhile is [looked for](super::Traffic::glance) before the program goes on.
 //!
 //! What it waits for may be done by the other thread of its core, which has less of the core the more of it is spent on looks. It
 //! may be a process that waits for that very processor: there may be more processes than processors, and not all that look in a
@@ -47,7 +47,7 @@ impl Found {
     }
 }
 
-/// Nanoseconds of a breath. Of a short message half of them are lost in the mean.
+/// Nanoseconds of a breath. Of a message that comes during one, half of them are lost in the mean.
 const BREATH: u64 = 15;
 
 fn draw_breath() {
@@ -97,20 +97,52 @@ impl Vain {
 #[cfg(test)]
 mod tests {
     use super::super::Traffic;
-    use super::super::tests::pair;
+    use super::super::tests::{Side, pair};
     use super::*;
+
+    /// Whether a look finds nothing, as the one before it.
+    fn is_in_vain(side: &Side) -> bool {
+        const VAIN: [Found; 3] = [Found::Nothing, Found::NothingElse, Found::NothingForLong];
+        VAIN.contains(&side.with(Traffic::progress))
+    }
 
     #[test]
     fn the_second_of_two_looks_that_find_nothing_is_in_vain() {
         let [one, two] = pair();
-        const VAIN: [Found; 3] = [Found::Nothing, Found::NothingElse, Found::NothingForLong];
-        let found_nothing = || VAIN.contains(&two.with(Traffic::progress));
-        while !found_nothing() {}
+        while !is_in_vain(&two) {}
         let mut to = [0; 1];
         two.receive(&mut to, 2);
         one.send(b"c", 1, 2).expect("sent");
-        assert_eq!([(); 3].map(|()| found_nothing()), [false, false, true]);
+        assert_eq!([(); 3].map(|()| is_in_vain(&two)), [false, false, true]);
         assert_eq!((to, two.receive.len()), (*b"c", 1));
+    }
+
+    #[test]
+    fn who_was_waiting_has_the_first_message_at_once_and_then_all() {
+        let [one, two] = pair();
+        let mut to = [[0; 1]; 4];
+        to.iter_mut().for_each(|to| two.receive(to, 2));
+        while !is_in_vain(&two) {}
+        (0..4).for_each(|_| one.send(b"c", 1, 2).expect("sent"));
+        let read = || {
+            two.with(Traffic::progress);
+            two.receive.len()
+        };
+        assert_eq!([read(), read()], [1, 4]);
+        assert_eq!(to, [*b"c"; 4]);
+    }
+
+    #[test]
+    fn what_comes_while_breath_is_drawn_is_there_before_the_program_goes_on() {
+        let [one, two] = pair();
+        let mut to = [0; 1];
+        two.receive(&mut to, 2);
+        while !is_in_vain(&two) {}
+        assert!(!two.with(Traffic::glance) && is_in_vain(&two));
+        one.send(b"c", 1, 2).expect("sent");
+        assert!(two.with(Traffic::glance));
+        assert_eq!((to, two.receive.len()), (*b"c", 1));
+        assert!(!two.with(Traffic::glance) && !is_in_vain(&two), "something was there");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A ring of bytes from one process to another: one writer, one reader.
 //!
 //! It lies in the writer's segment. An entry is one word, its header, and the payload behind it; the header is
-//! written last, so that one line of the cache brings both. Behind an entry there is always a header of zero:
-//! the reader waits on it and needs nothing else. No entry goes around the end of the ring: a header of its own
-//! kind sends the reader to the start.
+//! written last, so that one line of the cache brings both. Behind an entry there is always a header of zero,
+//! which is written first: the reader waits on it and needs nothing else. No entry goes around the end of the ring:
+//! a header of its own kind sends the reader to the start.
 //!
 //! The reader says now and then how far it has come, in bytes since the ring was made: what lies before may be
 //! overwritten. It says so after every [`QUANTUM`], and the longest entry fits a ring of which less than that
@@ -23,7 +23,7 @@ mod receiver;
 mod sender;
 
 pub use receiver::{Arrival, Next, Receiver};
-pub use sender::Sender;
+pub use sender::{Sender, copy};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -177,6 +177,27 @@ impl Memory {
         debug_assert!(offset.is_multiple_of(ALIGN));
         // SAFETY: inside, as just checked; all offsets are multiples of `ALIGN`, so that it is aligned.
         unsafe { AtomicU64::from_ptr(self.start.wrapping_add(CONTROL + offset).cast()) }
+    }
+
+    /// Asks the processor for the line at an offset, to write there: mostly the reader has it. What `_mm_prefetch` knows would ask
+    /// for it to read there, unless the library were for newer processors only.
+    #[inline(always)]
+    fn will_write(&self, offset: usize) {
+        let at = self.start.wrapping_add(CONTROL + offset);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            // SAFETY: changes nothing that a program can see, and never faults, whatever the address; a processor of 64 bits that
+            // does not know it passes over it.
+            unsafe {
+                std::arch::asm!(
+                    "prefetchw byte ptr [{}]",
+                    in(reg) at,
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = at;
     }
 
     /// So many bytes of payload behind the header at an offset.

@@ -89,13 +89,16 @@ impl Sender {
         Ok(true)
     }
 
-    /// Where the payload of the next entry goes, if there is room for so many bytes.
+    /// Where the payload of the next entry goes, if there is room for so many bytes. The empty header behind it is written first:
+    /// where its line is another one, that may be in the reader's cache, and whatever is written after it waits for it. So between
+    /// what is written to the line of the entry's own header, where the reader looks all the time, nothing is waited for.
     #[inline(always)]
     fn place(&mut self, len: usize) -> Result<Option<*mut u8>, Corrupt> {
         assert!(len <= LONGEST, "longer than any entry");
         if self.offset + span(len) > self.limit && !self.make_room(len)? {
             return Ok(None);
         }
+        self.memory.header(self.offset + span(len)).store(0, Ordering::Relaxed);
         Ok(Some(self.memory.payload(self.offset, len)))
     }
 
@@ -119,13 +122,16 @@ impl Sender {
         }
     }
 
-    /// The payload is there: the reader may see the entry.
+    /// The payload is there, and the empty header behind it: the reader may see the entry.
     #[inline(always)]
     fn publish(&mut self, header: u64, len: usize) {
-        let end = self.offset + span(len);
-        self.memory.header(end).store(0, Ordering::Relaxed);
         self.memory.header(self.offset).store(header, order::PUBLISH);
-        self.offset = end;
+        self.offset += span(len);
+        // The line behind the one at which the reader looks now: it comes while he reads this entry.
+        let next = (self.offset + LINE) & !(LINE - 1);
+        if next <= self.limit {
+            self.memory.will_write(next);
+        }
     }
 
     /// The same with bytes of our own.
@@ -218,6 +224,21 @@ impl Sender {
         self.bound = CAPACITY;
         if self.offset + span(len) + ALIGN <= CAPACITY { self.has_room(span(len)) } else { Ok(false) }
     }
+
+    /// Asks for the lines of the next entry, if that is as long as the last, which had so many bytes of payload. The reader has
+    /// them, of what was there before, and is to have read that.
+    #[inline(never)]
+    pub fn prepare(&self, len: usize) {
+        let (bytes, last) = (span(len), self.offset.saturating_sub(span(len)));
+        let (from, to) = if self.offset + bytes + ALIGN <= self.bound {
+            // The line at which he looks is left to him.
+            (self.offset + LINE, self.offset + bytes)
+        } else {
+            // At the start; and he reads the last.
+            (0, bytes.min(last))
+        };
+        (from & !(LINE - 1)..to & !(LINE - 1)).step_by(LINE).for_each(|at| self.memory.will_write(at));
+    }
 }
 
 /// Copies so many bytes, few of them without a call.
@@ -225,7 +246,7 @@ impl Sender {
 /// # Safety
 /// `from` is readable for so many bytes, `to` writable, and they are not the same memory.
 #[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // The host's header of a message is the usual case.
     if (8..=16).contains(&len) {
         // SAFETY: at least eight bytes; the rest is the caller's promise.

@@ -332,15 +332,31 @@ impl Traffic {
     pub fn progress_all(&mut self) {
         self.progress_through();
         if self.nic.is_some() {
-            self.control();
-            self.hear_far();
-            for slot in 0..self.contexts.len() as u32 {
-                if let Ok(context) = self.context(slot)
-                    && context.owes()
-                {
-                    context.settle();
-                }
+            self.look_last();
+        }
+    }
+
+    /// The rest of that. Whoever looks may not look again: what can begin by what has come begins, and who sleeps hears of what
+    /// is left of peers that were left before.
+    fn look_last(&mut self) {
+        self.control();
+        let before = self.moved;
+        self.hear_far();
+        for slot in 0..self.contexts.len() as u32 {
+            if let Ok(context) = self.context(slot)
+                && context.owes()
+            {
+                context.settle();
             }
+        }
+        if std::mem::take(&mut self.is_stirred) {
+            self.control();
+        }
+        if !self.deferred.is_empty() {
+            self.fire();
+        }
+        if self.moved != before && !self.again.is_empty() {
+            self.rouse();
         }
     }
 

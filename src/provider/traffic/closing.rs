@@ -102,6 +102,8 @@ impl Traffic {
             *context = None;
         }
         self.again.retain(|of| of.0 != slot);
+        // Its places in queues are free.
+        self.rouse_for_room();
         let _ = self.rest_on_socket(name, false);
         if let Some(service) = &mut self.service {
             service.release(name.device, name.cdm_id);

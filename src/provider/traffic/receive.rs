@@ -65,7 +65,7 @@ impl Traffic {
 
     /// There may be room for what has come now.
     #[inline]
-    fn rouse_for_room(&mut self) {
+    pub(super) fn rouse_for_room(&mut self) {
         if !self.again.is_empty() {
             self.rouse();
         }

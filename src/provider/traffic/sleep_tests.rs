@@ -12,6 +12,7 @@ use super::super::sys::{self, CntrAttr};
 use super::super::wait::Beside;
 use super::tests::{Side, pair, some};
 use super::{Traffic, Trigger, Work, far_tests};
+use crate::wire::gni::datagram::NameId;
 
 /// What a thread sleeps on that has nothing to do.
 pub(super) fn asleep(side: &Side) -> Arc<OwnedFd> {
@@ -54,6 +55,56 @@ fn who_looks_for_room_in_vain_wakes_nobody() {
             two.with(Traffic::progress_all);
         }
     }
+}
+
+/// Of what comes by a stream is told once, and whoever hears it may not look again.
+#[test]
+fn what_a_last_look_leaves_wakes_who_sleeps() {
+    let bytes = some(60_000);
+    let [one, two] = far_tests::pair();
+    while one.with(|traffic| traffic.again.is_empty()) {
+        one.send(&bytes, 1, 4).expect("sent");
+    }
+    let (asleep, before) = (asleep(&one), one.heard());
+    // More than is read of a peer in a turn.
+    (0..200).for_each(|_| two.send(b"word", 1, 3).expect("sent"));
+    while one.heard() == before {
+        one.with(Traffic::look_last);
+    }
+    assert!(is_awake(&asleep));
+}
+
+#[test]
+fn what_waits_for_what_a_last_look_finds_begins() {
+    let [one, two] = far_tests::pair();
+    let [first, then] = counters(&one);
+    chain(&one, &first, &then);
+    one.with(|traffic| {
+        let ends = traffic.context(one.slot).expect("open").ends.as_mut().expect("enabled");
+        ends.receives = Some(Arc::clone(&first));
+    });
+    let mut room = [0; 4];
+    one.receive(&mut room, 3);
+    two.send(b"word", 1, 3).expect("sent");
+    while first.value() == 0 {
+        one.with(Traffic::look_last);
+    }
+    assert_eq!(then.value(), 1);
+}
+
+#[test]
+fn an_endpoint_that_is_closed_leaves_places_to_what_waits_for_them() {
+    let bytes = some(4000);
+    let [one, _two] = pair();
+    let name = one.with(|traffic| traffic.context(one.slot).expect("open").name);
+    let name = NameId { cdm_id: name.cdm_id + (1 << 19), ..name };
+    let other = one.with(|traffic| traffic.open(name, None)).expect("free");
+    while one.with(|traffic| traffic.again.is_empty()) {
+        one.send(&bytes, 1, 4).expect("sent");
+    }
+    let asleep = asleep(&one);
+    one.with(|traffic| traffic.end_closing(other));
+    assert!(is_awake(&asleep));
 }
 
 /// Counters of a domain.

@@ -21,7 +21,10 @@ fn warm() -> Pair {
         pair.settle();
     }
     let (block, sent) = get(&mut pair, &contents(9, LEN));
-    give_joined(&mut pair, 1, &sent);
+    // In two parts: how data comes is learnt while there is more to come.
+    let (first, rest) = sent.split_at(sent.len() / 2);
+    give_joined(&mut pair, 1, first);
+    give_joined(&mut pair, 1, rest);
     pair.settle();
     assert!(block.to_vec() == contents(9, LEN));
     pair.delivered.clear();
@@ -80,7 +83,7 @@ fn packets_land_alone_too() {
 /// as they were sent. It alone has to come again, and what it has left in its place is written over.
 #[test]
 fn one_forged_packet_costs_that_packet_and_leaves_nothing() {
-    for (at, place) in (0..6).zip([8, 101, 1000, WIDE - 17, WIDE - 9, 8].into_iter()) {
+    for (at, place) in (0..6).zip([8, 101, 1000, WIDE - 17, WIDE - 9, 8]) {
         let mut pair = warm();
         let bytes = contents(3, LEN);
         let (block, sent) = get(&mut pair, &bytes);

@@ -327,5 +327,5 @@ fn runs_do_not_mind_what_happens_to_some_of_their_packets() {
         }
     }
     assert!(runs > 10_000, "only {runs} packets came in runs");
-    assert!(landed > 100, "only {landed} landed where they belong");
+    assert!(landed > 20, "only {landed} landed where they belong");
 }

@@ -191,7 +191,7 @@ impl Memory {
             unsafe {
                 std::arch::asm!(
                     "prefetchw byte ptr [{}]",
-                    in(reg) at,
+                    in(reg) at.addr(),
                     options(nomem, nostack, preserves_flags)
                 );
             }

@@ -437,7 +437,8 @@ fn callbacks_may_send_and_make_progress() {
 
 #[test]
 fn memory_is_written_and_read_at_a_distance() {
-    for (mtu, protect_payload) in [1500, 9000, 65_536].into_iter().flat_map(|mtu| [(mtu, false), (mtu, true)]) {
+    for (mtu, protect_payload) in [1500, 9000, 65_536].into_iter().flat_map(|mtu| [(mtu, false), (mtu, true)])
+    {
         let config = config::Usnic { protect_payload, ..config::Usnic::default() };
         let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
         let (there, _) = (one.connect(&two), two.connect(&one));

@@ -1,8 +1,10 @@
 //! What has landed where it was guessed to belong: see [`Landing`].
 
 use super::core::Engine;
+use super::endpoint::Phase;
 use super::interface::Memory;
 use super::landing::Landing;
+use super::slab::Key;
 use super::time::Instant;
 use crate::wire::run::Lead;
 use crate::wire::usnic::{Body, Flags};
@@ -11,7 +13,15 @@ impl<M: Memory> Engine<M> {
     /// Where the next datagrams of the data channel belong, if that can be guessed and is worth it.
     #[inline]
     pub fn landing(&mut self) -> Option<Landing<M>> {
-        self.landings.guess(&self.operations, self.limits.trailer)
+        let landing = self.landings.guess(&self.operations, self.limits.trailer)?;
+        (!self.limits.protect || self.is_in_order(landing.operation)).then_some(landing)
+    }
+
+    /// Whether nothing is missing before what comes next of a GET: else no protected data is taken where it has landed.
+    fn is_in_order(&self, operation: u64) -> bool {
+        let operation = self.operations.get(Key::from_raw(operation));
+        let endpoint = operation.and_then(|operation| self.endpoints.at(operation.endpoint));
+        endpoint.is_some_and(|it| it.phase == Phase::Open && !it.receive.window.has_gap())
     }
 
     /// What came was not led by the guess to where it belongs: other datagrams, of other lengths.

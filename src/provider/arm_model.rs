@@ -138,6 +138,8 @@ struct Protocol {
     /// `Traffic::part_from` and `GLANCE`
     wakes_closer: bool,
     glances: bool,
+    /// `Traffic::progress_through`: who may sleep next reads on, though he was waiting.
+    reads_through: bool,
 }
 
 const RIGHT: Protocol = Protocol {
@@ -156,6 +158,7 @@ const RIGHT: Protocol = Protocol {
     begins_at_last: true,
     wakes_closer: true,
     glances: true,
+    reads_through: true,
 };
 
 /// A scene, and how it is played.
@@ -230,8 +233,8 @@ impl World {
         self.gone != before
     }
 
-    /// Reads an entry, after which it is others' turn; whether there was one that has a place.
-    fn read(&mut self, is_visited: bool, trial: &Trial) -> bool {
+    /// Reads an entry; whether there was one that has a place.
+    fn take(&mut self, is_visited: bool, trial: &Trial) -> bool {
         let has_come = self.heard != self.written && self.places != 0;
         if has_come {
             self.places -= 1;
@@ -239,10 +242,24 @@ impl World {
             self.heard += 1;
             self.pump(is_visited, trial);
         }
+        has_come
+    }
+
+    /// The same, after which it is others' turn.
+    fn read(&mut self, is_visited: bool, trial: &Trial) -> bool {
+        let has_come = self.take(is_visited, trial);
         if self.heard != self.written {
             self.look_again(is_visited, trial);
         }
         has_come
+    }
+
+    /// A look of who waits, and `Traffic::glance`: what is behind the first entry is left without a word.
+    fn glance(&mut self, trial: &Trial) {
+        match self.places {
+            0 => self.read(false, trial),
+            _ => self.take(false, trial),
+        };
     }
 
     /// Takes what the kernel tells of streams; whether anything moved.
@@ -272,7 +289,9 @@ impl World {
 
     /// `Traffic::progress`, with `visit`; whether anything moved.
     fn progress(&mut self, trial: &Trial) -> bool {
-        let mut has_moved = !trial.scene.is_far && self.read(false, trial);
+        let reads_on = trial.protocol.reads_through || self.places == 0;
+        let mut has_moved =
+            !trial.scene.is_far && if reads_on { self.read(false, trial) } else { self.take(false, trial) };
         has_moved |= self.hear_far(trial);
         if std::mem::take(&mut self.again) {
             let has_changed = self.read(true, trial) | self.pump(true, trial);
@@ -364,6 +383,7 @@ impl World {
             Deed::Room if self.again && trial.protocol.rouses_for_room => after.rouse(),
             Deed::Room => {}
             Deed::Poll => _ = after.progress(trial),
+            Deed::Glance => after.glance(trial),
             Deed::Send => {
                 after.asked += 1;
                 after.pump(false, trial);

@@ -232,7 +232,9 @@ impl Traffic {
         let passes = self.count_pass();
         // Who was waiting is told of the first entry at once: to look whether there is another may be to fetch one more line from
         // the peer's processor, and what it does then would wait for that. The next look finds it, and all that follow.
-        let count = self.read_polled(if self.is_vain { 1 } else { TURN });
+        // Who looks seldom does something else between looks, and does not wait.
+        let is_waiting = self.is_vain & !self.is_rare;
+        let count = self.read_polled(if is_waiting { 1 } else { TURN });
         let others = self.streams.len() | self.again.len() | self.deferred.len();
         if others != 0 || is_rung | self.is_stirred | self.is_rare || passes.is_multiple_of(OFTEN) {
             return self.progress_besides(passes, count, is_rung);
@@ -255,7 +257,10 @@ impl Traffic {
     /// something has come meanwhile.
     #[inline]
     pub fn glance(&mut self) -> bool {
-        let has_come = self.read_polled(1) != 0;
+        let before = self.moved;
+        self.read_polled(1);
+        // What has been lost has come to something, too.
+        let has_come = self.moved != before;
         self.is_vain &= !has_come;
         has_come
     }

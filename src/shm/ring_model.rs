@@ -61,10 +61,12 @@ struct Orders {
     take: Ordering,
     free: Ordering,
     reuse: Ordering,
+    /// Cells that are asked for: of the entry, and of the empty header behind it.
+    room: usize,
 }
 
 const RIGHT: Orders =
-    Orders { publish: order::PUBLISH, take: order::TAKE, free: order::FREE, reuse: order::REUSE };
+    Orders { publish: order::PUBLISH, take: order::TAKE, free: order::FREE, reuse: order::REUSE, room: 2 };
 
 const WRITER: usize = 0;
 const READER: usize = 1;
@@ -113,12 +115,16 @@ impl World {
         let mut after = self.clone();
         match step {
             // Room for it, and for the empty header behind it.
-            0 if usize::from(entry) + 2 > usize::from(self.read) + CELLS => {
+            0 if usize::from(entry) + orders.room > usize::from(self.read) + CELLS => {
                 let loads = self.load(WRITER, READ, orders.reuse).into_iter();
                 return Ok(loads.map(|(read, after)| Self { read, ..after }).collect());
             }
             0 => after.writes.1 = 1,
             1 => {
+                let clock = self.memory[CLOCK][usize::from(self.views[WRITER][CLOCK])].value;
+                if usize::from(entry) + 1 >= CELLS + usize::from(clock) {
+                    return Err("an empty header is written over what may still be read");
+                }
                 after.store(WRITER, header(entry + 1), 0, Ordering::Relaxed);
                 after.writes.1 = 2;
             }
@@ -213,4 +219,9 @@ fn a_header_that_is_published_or_taken_without_order_is_a_defect() {
 fn room_that_is_given_or_taken_without_order_is_a_defect() {
     assert!(explore(Orders { free: Ordering::Relaxed, ..RIGHT }).is_err());
     assert!(explore(Orders { reuse: Ordering::Relaxed, ..RIGHT }).is_err());
+}
+
+#[test]
+fn there_must_be_room_for_the_empty_header() {
+    assert!(explore(Orders { room: 1, ..RIGHT }).is_err());
 }

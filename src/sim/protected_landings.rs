@@ -1,11 +1,13 @@
 //! Protected data that lands where it is guessed to belong: it is decrypted there, each packet by itself, and what is not
 //! genuine costs that packet.
 
-use super::protected::Pair;
-use super::protected_runs::{contents, give_joined, memory, payload};
+use super::protected::{Pair, sealed};
+use super::protected_runs::{contents, give_joined, memory, number, payload};
 use super::turn::land;
 use super::*;
+use crate::engine::Fragment;
 use crate::wire::protection::TAG_LEN;
+use crate::wire::usnic::{Body, Packet, Repr};
 
 /// Bytes of a datagram.
 const WIDE: usize = 8972;
@@ -139,5 +141,103 @@ fn a_packet_that_is_shorter_than_its_place_is_not_taken_there() {
     let after = pair.engines[1].counters();
     assert_eq!(after.num_total_recvs, before.num_total_recvs, "it is handed in again");
     give_joined(&mut pair, 1, &sent);
+    assert!(block.to_vec() == bytes);
+}
+
+/// The last of a run is short, and the memory goes on behind it, as only an odd peer sends.
+#[test]
+fn a_shorter_packet_that_ends_a_run_and_not_the_memory_is_handed_in_anew() {
+    let mut pair = warm();
+    let bytes = contents(8, LEN);
+    let (block, sent) = get(&mut pair, &bytes);
+    let (each, repr) = (payload(&sent[0]), Packet::parse(&sent[1]).expect("a packet").repr);
+    let short = sealed(&[2; 16], number(&sent[1]) + 1_000, &repr, &bytes[each..2 * each - 100]);
+    let before = pair.engines[1].counters();
+    assert_eq!(land_joined(&mut pair, &[sent[0].clone(), short.clone()]), Some(1));
+    let _ = pair.give(1, &short);
+    let after = pair.engines[1].counters();
+    let dropped =
+        (after.num_crc_errors - before.num_crc_errors, after.num_replay_recvs - before.num_replay_recvs);
+    assert_eq!(dropped, (0, 0));
+    assert!(block.to_vec()[..2 * each - 100] == bytes[..2 * each - 100]);
+}
+
+#[test]
+fn nothing_is_guessed_while_something_before_is_missing() {
+    let mut pair = warm();
+    let bytes = contents(6, LEN);
+    pair.send(0, b"late");
+    let late = pair.take(0);
+    let (block, sent) = get(&mut pair, &bytes);
+    assert_eq!(land_joined(&mut pair, &sent[..3]), Some(0), "the hole is not known yet");
+    give_joined(&mut pair, 1, &sent[..3]);
+    assert!(pair.engines[1].landing().is_none(), "now it is");
+    late.iter().for_each(|packet| _ = pair.give(1, packet));
+    assert!(pair.engines[1].landing().is_some());
+    assert_eq!(land_joined(&mut pair, &sent[3..]), Some(sent.len() - 3));
+    assert!(block.to_vec() == bytes);
+}
+
+/// What an engine sends now.
+fn sent_by(engine: &mut Engine<Block>, now: Instant) -> Vec<Vec<u8>> {
+    engine.handle_timeout(now);
+    let mut sent = Vec::new();
+    while let Some(transmit) = engine.poll_transmit(now) {
+        for seal in engine.protect(&transmit).expect("a number") {
+            let mut bytes = Vec::new();
+            seal.write(&mut bytes);
+            sent.push(bytes);
+        }
+    }
+    sent
+}
+
+/// A genuine peer that sends what another one was asked for, to just where that is wanted.
+#[test]
+fn what_another_peer_sends_in_its_place_is_nobodys_and_written_over() {
+    let mut pair = warm();
+    // Of node 1, and of the liar.
+    let keys = [[2; 16], [3; 16]];
+    let config = config::Usnic { max_datagram: WIDE, protect_payload: true, ..config::Usnic::default() };
+    let identity = Identity { name: 2, incarnation: 1, key: keys[1] };
+    let mut liar = Engine::<Block>::new(&config, identity, 1 << 20, pair.now).expect("memory");
+    let peer = |name, key| Peer { name, incarnation: 1, key, max_datagram: WIDE };
+    let to_victim = liar.connect(peer(1, keys[0]), pair.now).expect("connected");
+    let to_liar = pair.engines[1].connect(peer(2, keys[1]), pair.now).expect("connected");
+    let hello = || {
+        let pieces = [Some(Block::new(vec![1; 8])), None];
+        Fragment { tag: 1, pieces, cookie: 1, priority: false, awaited: true }
+    };
+    let mut last = Vec::new();
+    for _ in 0..3 {
+        liar.send(to_victim, hello(), pair.now).expect("sent");
+        pair.now = pair.now.plus(100_000);
+        for packet in sent_by(&mut liar, pair.now) {
+            let _ = pair.give(1, &packet);
+            if matches!(Packet::parse(&packet).expect("a packet").repr.body, Body::Fragment) {
+                last = packet;
+            }
+        }
+        let now = pair.now;
+        pair.engines[1].send(to_liar, hello(), now).expect("sent");
+        for packet in pair.take(1) {
+            let _ = liar.handle_datagram(&packet, None, pair.now);
+        }
+        while liar.poll_event().is_some() {}
+    }
+    let bytes = contents(7, LEN);
+    let (block, sent) = get(&mut pair, &bytes);
+    let wanted = Packet::parse(&sent[0]).expect("a packet").repr;
+    let own = Packet::parse(&last).expect("a packet").repr;
+    assert_ne!(own.receiver_slot, 0, "they know each other");
+    let lie = Repr { body: wanted.body, seq: own.seq + 1, ..own };
+    let lie = sealed(&keys[0], number(&last) + 1_000, &lie, &vec![0x66; payload(&sent[0])]);
+    let before = pair.engines[1].counters();
+    assert_eq!(land_joined(&mut pair, &[lie]), Some(1));
+    // One by one: nothing but the end of the last landing says that they have not landed.
+    sent.iter().for_each(|packet| _ = pair.give(1, packet));
+    let after = pair.engines[1].counters();
+    assert_eq!(after.num_stray_data_recvs - before.num_stray_data_recvs, 1);
+    assert_eq!(after.num_landed_recvs, before.num_landed_recvs);
     assert!(block.to_vec() == bytes);
 }

@@ -23,7 +23,7 @@ fn kind(bytes: &[u8]) -> Kind {
     Packet::parse(bytes).expect("a packet").repr.body.kind()
 }
 
-fn number(bytes: &[u8]) -> u64 {
+pub(super) fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))
 }
 

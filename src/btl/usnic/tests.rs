@@ -437,8 +437,9 @@ fn callbacks_may_send_and_make_progress() {
 
 #[test]
 fn memory_is_written_and_read_at_a_distance() {
-    let config = config::Usnic::default();
-    for mtu in [1500, 65_536] {
+    for (mtu, protect_payload) in [1500, 9000, 65_536].into_iter().flat_map(|mtu| [(mtu, false), (mtu, true)])
+    {
+        let config = config::Usnic { protect_payload, ..config::Usnic::default() };
         let (one, two) = (Node::new(1, mtu, &config), Node::new(2, mtu, &config));
         let (there, _) = (one.connect(&two), two.connect(&one));
         let (_, memory) = two.lend(pattern(1, 3_000_000));
@@ -461,7 +462,7 @@ fn memory_is_written_and_read_at_a_distance() {
         assert_eq!(one.done.borrow()[&put], Ok(()));
         assert_eq!(one.done.borrow()[&get], Ok(()));
         let landed = one.module.counters().read().num_landed_recvs;
-        assert_eq!(landed > 10, mtu > 2048, "{landed} segments of {mtu} bytes");
+        assert_eq!(landed > 10, mtu > 2048, "{landed} segments of {mtu} bytes, protected: {protect_payload}");
         two.module.deregister(registration);
         let (late, target) = one.lend(vec![0; 10]);
         one.module.get(there, target, (registration, 0), late).expect("alive");

@@ -11,6 +11,8 @@ use super::{NOBODY, Protocol, RIGHT, SLEEPERS, Trial, World};
 pub(super) enum Deed {
     /// It looks whether there is anything: `Domain::progress`.
     Poll,
+    /// The same of who was waiting, at peers that are looked at each time, and no further than the first entry.
+    Glance,
     /// `Traffic::send`
     Send,
     /// It reads an entry of the queue, once its messages have gone, so that there is a place; and tells: `Cq::read`.
@@ -76,6 +78,8 @@ const ROOM: Scene = Scene {
 };
 /// More comes than is read in a turn.
 const TURN: Scene = Scene { entries: &[1, NOBODY, 0], ..NEAR };
+/// More comes than one takes who was waiting.
+const BURST: Scene = Scene { entries: &[0, 1], program: &[Deed::Glance], ..NEAR };
 /// Messages wait for room in our ring, while somebody looks in vain.
 const SEND: Scene = Scene { sends: &[0, 1], program: &[Deed::Send, Deed::Poll, Deed::Send], ..NEAR };
 /// A message waits for room behind an entry that waits for a place: the peer is left already.
@@ -141,7 +145,7 @@ fn explore(scene: Scene, protocol: Protocol) -> Result<usize, &'static str> {
 
 #[test]
 fn nobody_sleeps_while_there_is_something_to_be_done() {
-    let scenes = [ROOM, TURN, SEND, WORD, EDGE, THEN, ANSWER, FAR_ANSWER, FAREWELL, ALONE];
+    let scenes = [ROOM, TURN, BURST, SEND, WORD, EDGE, THEN, ANSWER, FAR_ANSWER, FAREWELL, ALONE];
     let explored = scenes.map(|scene| explore(scene, RIGHT));
     assert!(explored.iter().all(Result::is_ok), "{explored:?}");
     let worlds: usize = explored.iter().flatten().sum();
@@ -167,6 +171,7 @@ fn no_part_of_the_protocol_of_a_domain_can_be_left_out() {
         (ALONE, Protocol { wakes_closer: false, ..RIGHT }),
         (ANSWER, Protocol { glances: false, ..RIGHT }),
         (FAREWELL, Protocol { glances: false, ..RIGHT }),
+        (BURST, Protocol { reads_through: false, ..RIGHT }),
     ];
     for (number, (scene, protocol)) in wrong.into_iter().enumerate() {
         assert!(explore(scene, protocol).is_err(), "without part {number}");

@@ -104,6 +104,7 @@ impl Traffic {
         self.again.retain(|of| of.0 != slot);
         // Its places in queues are free.
         self.rouse_for_room();
+        self.rouse_deferred();
         let _ = self.rest_on_socket(name, false);
         if let Some(service) = &mut self.service {
             service.release(name.device, name.cdm_id);

@@ -359,6 +359,8 @@ impl Traffic {
         if is_left {
             self.connect(slot, peer);
         }
+        // What has ended with it may have had places.
+        self.rouse_for_room();
         self.rouse_deferred();
     }
 

@@ -54,13 +54,14 @@ impl Traffic {
     #[inline]
     pub fn receive(&mut self, slot: u32, want: Want) -> Outcome<()> {
         let context = self.context(slot)?;
-        let outcome = context.receive(want);
+        // What is refused has changed nothing.
+        context.receive(want)?;
         while let Some(peer) = self.context(slot)?.told.pop() {
             self.pump(slot, peer);
         }
         self.rouse_for_room();
         self.rouse_deferred();
-        outcome
+        Ok(())
     }
 
     /// There may be room for what has come now.

@@ -10,8 +10,9 @@ use super::super::argument::Foreign;
 use super::super::cntr::Counter;
 use super::super::sys::{self, CntrAttr};
 use super::super::wait::Beside;
+use super::buffer::Buffer;
 use super::tests::{Side, pair, some};
-use super::{Traffic, Trigger, Work, far_tests};
+use super::{Traffic, Trigger, Want, Work, far_tests};
 use crate::wire::gni::datagram::NameId;
 
 /// What a thread sleeps on that has nothing to do.
@@ -105,6 +106,47 @@ fn an_endpoint_that_is_closed_leaves_places_to_what_waits_for_them() {
     let asleep = asleep(&one);
     one.with(|traffic| traffic.end_closing(other));
     assert!(is_awake(&asleep));
+}
+
+#[test]
+fn an_endpoint_that_is_closed_leaves_places_to_what_is_to_begin() {
+    let side = Side::new();
+    let [first, then] = counters(&side);
+    chain(&side, &first, &then);
+    let name = side.with(|traffic| traffic.context(side.slot).expect("open").name);
+    let name = NameId { cdm_id: name.cdm_id + (1 << 19), ..name };
+    let other = side.with(|traffic| traffic.open(name, None)).expect("free");
+    let asleep = asleep(&side);
+    side.with(|traffic| traffic.end_closing(other));
+    assert!(is_awake(&asleep));
+}
+
+#[test]
+fn a_receive_that_finds_no_place_wakes_nobody() {
+    let [one, two] = pair();
+    let own = one.with(|traffic| traffic.context(one.slot).expect("open").place.take());
+    one.receive.release_some(own);
+    let mut places = Vec::new();
+    while let Ok(place) = one.receive.reserve_arrival() {
+        places.push(place);
+    }
+    two.send(b"word", 1, 3).expect("sent");
+    while one.with(|traffic| traffic.again.is_empty()) {
+        one.with(Traffic::progress_all);
+    }
+    let asleep = asleep(&one);
+    let want = Want {
+        context: Foreign::NULL,
+        source: u64::MAX,
+        tag: Some((3, 0)),
+        buffer: Buffer::NONE,
+        wants: true,
+        many: None,
+        instead: None,
+    };
+    assert!(one.with(|traffic| traffic.receive(one.slot, want)).is_err());
+    assert!(!is_awake(&asleep));
+    places.into_iter().for_each(|place| one.receive.release_some(Some(place)));
 }
 
 /// Counters of a domain.

@@ -125,11 +125,36 @@ mod tests {
         while !is_in_vain(&two) {}
         (0..4).for_each(|_| one.send(b"c", 1, 2).expect("sent"));
         let read = || {
-            two.with(Traffic::progress);
+            two.with(|traffic| {
+                traffic.is_rare = false;
+                traffic.progress()
+            });
             two.receive.len()
         };
         assert_eq!([read(), read()], [1, 4]);
         assert_eq!(to, [*b"c"; 4]);
+    }
+
+    #[test]
+    fn who_looks_seldom_has_all_at_once() {
+        let [one, two] = pair();
+        let mut to = [[0; 1]; 4];
+        to.iter_mut().for_each(|to| two.receive(to, 2));
+        while !is_in_vain(&two) {}
+        (0..4).for_each(|_| one.send(b"c", 1, 2).expect("sent"));
+        two.with(|traffic| {
+            traffic.is_rare = true;
+            traffic.progress()
+        });
+        assert_eq!(two.receive.len(), 4);
+    }
+
+    #[test]
+    fn who_loses_a_peer_while_breath_is_drawn_hears_that() {
+        let [one, two] = pair();
+        while !is_in_vain(&two) {}
+        one.lie(0xFE, &[]);
+        assert!(two.with(Traffic::glance));
     }
 
     #[test]

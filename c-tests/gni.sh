@@ -119,7 +119,7 @@ for where in apart together; do
 done
 for name in functions refusals leftovers descriptors; do job "connected endpoints: $name" connected $name apart; done
 asleep "connected endpoints: death" connected death apart
-for name in receives selections datagrams triggers work; do job "shared contexts, datagrams, triggers: $name" shared $name; done
+for name in receives selections datagrams triggers work counts; do job "shared contexts, datagrams, triggers: $name" shared $name; done
 for name in objects names; do job "scalable endpoints: $name" scalable-objects $name alone; done
 job "scalable endpoints: bound" scalable bound alone
 for where in apart together; do

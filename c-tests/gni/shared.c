@@ -456,12 +456,36 @@ static int work(void)
     return end();
 }
 
+/* Counters that the domain changes, where nobody has opened anything that data goes through. */
+static int counts(void)
+{
+    struct fi_info *hints = wish();
+    struct fid_cntr *go, *done;
+    struct fi_cntr_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+    hints->caps = FI_MSG | FI_TRIGGER;
+    open_domain(API, hints);
+    NEED(fi_cntr_open(domain, &attr, &go, NULL));
+    NEED(fi_cntr_open(domain, &attr, &done, NULL));
+    struct fi_op_cntr add = {done, 3}, more = {done, 4};
+    struct fi_deferred_work work[] = {later(go, 1, NULL, FI_OP_CNTR_ADD, &add), later(done, 3, NULL, FI_OP_CNTR_ADD, &more)};
+    for (int i = 0; i < 2; i++)
+        IS(queue(&work[i]), 0);
+    IS(fi_cntr_wait(done, 1, 0), -FI_ETIMEDOUT);
+    NEED(fi_cntr_add(go, 1));
+    NEED(fi_cntr_wait(done, 7, -1));
+    IS(fi_cntr_read(done), 7);
+    IS(fi_close(&go->fid), 0);
+    IS(fi_close(&done->fid), 0);
+    close_domain();
+    return verdict();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(void);
-    } all[] = {{"receives", receives}, {"selections", selections}, {"datagrams", datagrams}, {"triggers", triggers}, {"work", work}};
+    } all[] = {{"receives", receives}, {"selections", selections}, {"datagrams", datagrams}, {"triggers", triggers}, {"work", work}, {"counts", counts}};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (argc > 1 && strcmp(argv[1], all[i].name) == 0)
             return all[i].run();

@@ -19,7 +19,7 @@ use super::packet::{AckInfo, Outgoing, Piggyback};
 use super::pending_ack::{Arrived, When};
 use super::receive_half::ReceiveHalf;
 use super::send_half::SendHalf;
-use super::send_window::{Landed, Order, Run, Segment, State};
+use super::send_window::{Landed, Run, Segment, State};
 use super::slab::Slab;
 use super::time::{Instant, MICRO};
 use super::timers::Timer;
@@ -68,16 +68,11 @@ impl Endpoint {
         }
         send.note_landed(segment.charge);
         let least = send.rtt.min();
-        send.newest_arrival = send.newest_arrival.max(segment.sent);
         let outcome = send.congestion.note_arrived(segment.landed(), segment.sent, at, least);
         send.copies.discard(place);
         send.window.clear();
-        let [tiny, data] = &mut send.order;
-        tiny.note_arrival(segment.transmission);
-        tiny.clear();
-        if !data.is_empty() {
-            data.clear();
-        }
+        send.detection.note_arrival(segment.channel, segment.transmission, segment.sent);
+        send.detection.forget();
         if !send.lost.is_empty() {
             send.lost.clear();
         }
@@ -350,7 +345,7 @@ impl<M: Memory> Engine<M> {
             endpoint.send.probe.note_acknowledged(at);
             endpoint.timers.stop(Timer::Pacing);
             if endpoint.send.window.is_empty() {
-                endpoint.send.order.iter_mut().for_each(Order::clear);
+                endpoint.send.detection.forget();
                 endpoint.send.lost.clear();
                 endpoint.timers.stop(Timer::Loss);
                 let waits =
@@ -399,14 +394,13 @@ impl<M> Ledger<'_, M> {
                 self.counters.num_spurious_retrans.add(1);
             }
             if segment.fast || segment.state == State::Lost {
-                endpoint.send.reordering.note_spurious();
+                endpoint.send.detection.note_spurious();
             }
         } else {
             if segment.resends > 0 && segment.fast {
-                endpoint.send.reordering.note_recovered();
+                endpoint.send.detection.note_recovered();
             }
-            endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
-            endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
+            endpoint.send.detection.note_arrival(segment.channel, segment.transmission, segment.sent);
             if endpoint.send.congestion.note_arrived(segment.landed(), segment.sent, at, least)
                 == Outcome::Shrunk
             {
@@ -427,8 +421,7 @@ impl<M> Ledger<'_, M> {
             endpoint.took_longest |= longest as usize + MAX_HEADER_LEN >= endpoint.send.path.width();
             endpoint.send.path.note_arrived(header_len(segment.kind) + longest as usize, segment.sent);
         }
-        endpoint.send.order[segment.channel as usize].note_arrival(segment.transmission);
-        endpoint.send.newest_arrival = endpoint.send.newest_arrival.max(segment.sent);
+        endpoint.send.detection.note_arrival(segment.channel, segment.transmission, segment.sent);
         let least = endpoint.send.rtt.min();
         if endpoint.send.congestion.note_arrived(landed, segment.sent, at, least) == Outcome::Shrunk {
             self.counters.num_congestion_events.add(1);

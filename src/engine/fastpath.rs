@@ -98,7 +98,7 @@ impl<M: Memory> Engine<M> {
             endpoint.life.last_heard = self.clock.running();
         }
         let seq = endpoint.send.window.next();
-        let transmission = endpoint.send.order[Channel::Priority as usize].push(seq);
+        let transmission = endpoint.send.detection.note_sent(Channel::Priority, seq);
         endpoint.send.window.push(Segment {
             operation: Segment::copied(place),
             kind: Kind::Fragment,

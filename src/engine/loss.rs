@@ -1,15 +1,14 @@
 //! What is lost, and what is done when nothing is heard.
 //!
-//! A segment is lost when three later ones of its channel have arrived, or one has and some time
-//! has passed (RFC 9002), or one of the other channel has and much time has passed. Silence loses
-//! nothing: it makes us ask again, with the oldest segment, then with two, at times that double.
-//! The answer tells what else is missing. So a stopped process, or a full queue, never causes more
-//! than a few packets of resends.
+//! [`LossDetection`](super::loss_detection::LossDetection) finds which segments are lost. Silence loses nothing: it makes us
+//! ask again, with the oldest segment, then with two, at times that double. The answer tells what else is missing. So a stopped
+//! process, or a full queue, never causes more than a few packets of resends.
 
 use super::core::Engine;
 use super::endpoint::Phase;
 use super::interface::{Channel, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
+use super::loss_detection::Delays;
 use super::operation::Job;
 use super::packet::Notice;
 use super::pending_ack::PendingAck;
@@ -29,37 +28,16 @@ impl<M: Memory> Engine<M> {
     pub(super) fn detect_loss(&mut self, index: u32) {
         let now = self.clock.now();
         let ack_delay = self.limits.ack_delay;
-        let mut lost = Vec::new();
         let Some(endpoint) = self.endpoints.at_mut(index) else { return };
         endpoint.timers.stop(Timer::Loss);
-        for channel in [Channel::Priority, Channel::Data] {
-            while let Some((transmission, seq)) = endpoint.send.order[channel as usize].front() {
-                let current = |segment: &&Segment| {
-                    segment.state == State::InFlight
-                        && segment.transmission == transmission
-                        && segment.channel == channel
-                };
-                let Some(segment) = endpoint.send.window.get(seq).filter(current) else {
-                    endpoint.send.order[channel as usize].pop();
-                    continue;
-                };
-                let overtaken = endpoint.send.order[channel as usize].overtaken(transmission);
-                let expires = if overtaken >= endpoint.send.reordering.threshold() {
-                    now
-                } else if overtaken > 0 {
-                    segment.sent.plus(endpoint.send.rtt.loss_delay())
-                } else if segment.sent < endpoint.send.newest_arrival {
-                    segment.sent.plus(2 * endpoint.send.rtt.probe_timeout(ack_delay))
-                } else {
-                    break;
-                };
-                if expires > now {
-                    endpoint.timers.set_earlier(Timer::Loss, expires);
-                    break;
-                }
-                endpoint.send.order[channel as usize].pop();
-                lost.push(seq);
-            }
+        let send = &mut endpoint.send;
+        let delays = Delays {
+            same_channel: send.rtt.loss_delay(),
+            other_channel: 2 * send.rtt.probe_timeout(ack_delay),
+        };
+        let mut lost = Vec::new();
+        if let Some(at) = send.detection.find(&send.window, delays, now, &mut lost) {
+            endpoint.timers.set_earlier(Timer::Loss, at);
         }
         for seq in lost {
             self.lose(index, seq);

@@ -48,6 +48,7 @@ mod send_window;
 mod congestion;
 mod controller;
 mod delay_bound;
+mod loss_detection;
 mod pacer;
 mod path;
 mod probe;

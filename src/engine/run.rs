@@ -73,7 +73,7 @@ impl<M: Memory> Engine<M> {
                 len: len as u32,
                 charge: endpoint.send.charge(header_len(kind) + len as usize),
                 offset: segment.offset + at * u64::from(segment.len),
-                transmission: endpoint.send.order[segment.channel as usize].push(seq),
+                transmission: endpoint.send.detection.note_sent(segment.channel, seq),
                 ..segment
             };
             charge += u64::from(next.charge);

@@ -168,7 +168,7 @@ impl<M: Memory> Engine<M> {
             len,
             charge,
             offset: 0,
-            transmission: endpoint.send.order[channel as usize].push(seq),
+            transmission: endpoint.send.detection.note_sent(channel, seq),
             sent: now,
         });
         self.counters.max_sent_window_size.raise(endpoint.send.window.len() as u64);

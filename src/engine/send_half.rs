@@ -3,12 +3,12 @@
 use super::congestion::Congestion;
 use super::copies::Copies;
 use super::flow::SendCredit;
+use super::loss_detection::LossDetection;
 use super::operation::Withdrawn;
 use super::path::Path;
 use super::probe::Probe;
-use super::reordering::Reordering;
 use super::rtt::Rtt;
-use super::send_window::{Landed, Order, SendWindow, State};
+use super::send_window::{Landed, SendWindow, State};
 use super::time::{Instant, MICRO};
 use crate::wire::usnic::{HEADER_LEN, Kind, header_len};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(super) struct SendHalf {
     /// Tiny ones sent since the last of the data queue.
     pub(super) tiny_run: u32,
     pub(super) window: SendWindow,
-    pub(super) order: [Order; 2],
+    pub(super) detection: LossDetection,
     pub(super) lost: VecDeque<u64>,
     /// What fragments under way are sent from whose users have been told that they are over.
     pub(super) copies: Copies,
@@ -58,11 +58,7 @@ pub(super) struct SendHalf {
     pub(super) rtt: Rtt,
     pub(super) congestion: Congestion,
     pub(super) path: Path,
-    /// Later arrivals of the channel that make a segment lost.
-    pub(super) reordering: Reordering,
     pub(super) probe: Probe,
-    /// When the latest of those that have arrived was sent.
-    pub(super) newest_arrival: Instant,
     pub(super) next_fragment: u32,
     /// The pass in which something was last sent, and how much.
     pub(super) pass: u64,
@@ -78,7 +74,7 @@ impl SendHalf {
             queues: [VecDeque::new(), VecDeque::new()],
             tiny_run: 0,
             window: SendWindow::default(),
-            order: [Order::default(), Order::default()],
+            detection: LossDetection::new(),
             lost: VecDeque::new(),
             copies: Copies::default(),
             withdrawn: VecDeque::new(),
@@ -88,9 +84,7 @@ impl SendHalf {
             rtt: Rtt::new(initial_timeout, now),
             congestion: Congestion::new(window, longest, now),
             path: Path::new(longest),
-            reordering: Reordering::new(),
             probe: Probe::new(now),
-            newest_arrival: Instant::ORIGIN,
             next_fragment: 1,
             pass: 0,
             sent_in_pass: 0,
@@ -272,7 +266,7 @@ impl SendHalf {
     /// Drops all that is queued and under way.
     pub(super) fn clear(&mut self) {
         self.window.clear();
-        self.order.iter_mut().for_each(Order::clear);
+        self.detection.forget();
         self.copies.clear();
         self.lost.clear();
         self.withdrawn.clear();
@@ -284,7 +278,7 @@ impl SendHalf {
     /// Gives memory back that a busy time has left.
     pub(super) fn shrink(&mut self) {
         self.window.shrink();
-        self.order.iter_mut().for_each(Order::shrink);
+        self.detection.shrink();
         if self.window.is_empty() {
             self.copies.clear();
         }
@@ -300,7 +294,7 @@ impl SendHalf {
             + self.lost.capacity() * 8
             + self.withdrawn.capacity() * size_of::<Withdrawn>()
             + self.window.capacity_bytes()
-            + self.order.iter().map(Order::capacity_bytes).sum::<usize>()
+            + self.detection.capacity_bytes()
     }
 }
 

@@ -60,7 +60,7 @@ impl<M: Memory> Engine<M> {
         segment.state = State::InFlight;
         segment.sent = now;
         let channel = segment.channel;
-        segment.transmission = endpoint.send.order[channel as usize].push(seq);
+        segment.transmission = endpoint.send.detection.note_sent(channel, seq);
         let charge = segment.charge;
         let piggyback = endpoint.note_sent(charge, credit, now, &mut self.acks);
         if let Some(at) = endpoint.arm_departed(now, &self.limits) {

@@ -227,7 +227,7 @@ impl Traffic {
     /// Does what there is to be done.
     #[inline]
     pub fn progress(&mut self) -> Found {
-        let Some(nic) = &self.nic else { return Found::Something };
+        let Some(nic) = &self.nic else { return self.progress_alone() };
         let is_rung = nic.is_rung();
         let passes = self.count_pass();
         // Who was waiting is told of the first entry at once: to look whether there is another may be to fetch one more line from
@@ -247,7 +247,15 @@ impl Traffic {
         }
     }
 
-    /// The same, of all that has come, also for who was waiting.
+    /// The same where nothing has been opened that data goes through: counters there may be.
+    #[cold]
+    #[inline(never)]
+    fn progress_alone(&mut self) -> Found {
+        self.fire();
+        Found::Something
+    }
+
+    /// [Progress](Self::progress), of all that has come, also for who was waiting.
     fn progress_through(&mut self) {
         self.is_vain = false;
         self.progress();

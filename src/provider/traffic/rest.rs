@@ -166,7 +166,7 @@ impl Traffic {
         self.progress_all();
         // Also where this one does not sleep: another may, who was woken and sleeps on, because what woke it is gone.
         self.is_armed = true;
-        if self.moved == before && (wants_room || self.again.is_empty()) {
+        if self.moved == before && !self.is_stirred && (wants_room || self.again.is_empty()) {
             let is_sure = is_seen && !self.has_unreached();
             return Ok(Beside::Set(all, if is_sure { None } else { Some(DOZE) }));
         }

@@ -31,6 +31,8 @@ for program in p2p datatypes persist ibsend "probe eager" "truncate eager" cance
     run 2 "$program"
 done
 for program in coll intercomm mixed "p2p small" tags; do run 4 "$program"; done
+run 2 "ahead 300000 8"
+run 2 "ahead 20000 10000"
 for order in after before; do run 2 "sampler btl_usnic_ $order"; done
 # A thread level that is told late, or to a session only.
 for order in session second late; do

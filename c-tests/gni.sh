@@ -24,7 +24,7 @@ mkdir -p "$work/plain" "$work/asan" "$work/other" || exit 2
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 
 flags=(-std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-deprecated-declarations -pthread)
-for name in info objects bounds messages progress rma atomics names vectors connected shared scalable scalable-objects survivors; do
+for name in info objects bounds messages progress rma atomics names vectors connected shared scalable scalable-objects survivors leaving; do
     "${there[@]}" gcc "${flags[@]}" "c-tests/gni/$name.c" -o "$work/plain/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles"
     "${there[@]}" gcc "${flags[@]}" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
         "c-tests/gni/$name.c" -o "$work/asan/$name" -lfabric >"$log" 2>&1 || give_up "$name.c compiles (asan)"
@@ -108,6 +108,13 @@ apart addresses
 together offsets
 self addresses
 EOF
+# Several threads, of which valgrind runs one at a time, and memory by the hundred MiB.
+fast() { asleep "$@"; }
+fast "atomic operations together, by offsets: forked" atomics forked together offsets
+for name in get put send; do
+    fast "an endpoint is closed while a peer copies: $name" leaving $name
+    fast "an endpoint is closed while a peer copies, progress by itself: $name" leaving $name auto
+done
 for name in rights death; do job "memory apart, by offsets: $name" rma $name apart offsets; done
 for name in lengths order fences events closing computes; do
     job "memory apart, progress by itself: $name" rma $name apart offsets auto
@@ -129,7 +136,7 @@ job "scalable endpoints apart, in a table: messages" scalable messages apart tab
 for name in sources late parting uncalled; do job "scalable endpoints: $name" scalable $name together; done
 for name in refusals closing; do job "scalable endpoints: $name" scalable-objects $name together; done
 asleep "scalable endpoints: death" scalable death apart
-for name in hints attributes registrations; do job "the shortest structures: $name" bounds $name; done
+for name in hints attributes registrations errors; do job "the shortest structures: $name" bounds $name; done
 
 # tool LINE STATUS PATTERN WORD…: what fi_info answers, and says; a pattern with ! before it is not said.
 tool() {

@@ -142,6 +142,8 @@ else
 fi
 if [ -n "$whole" ]; then
     step versions - c-tests/versions.sh
+    # Of the first host's release mirrors have no source any more.
+    case $hosts in *debian13*) step fabtests second-host c-tests/gni/fabtests.sh debian13 ;; esac
     [ "$(id -u)" = 0 ] && step dissect - c-tests/dissect.sh
     # By the last host: all of them are there then.
     step browser "programs-${hosts##* }" tests/report/browser.sh

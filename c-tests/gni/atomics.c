@@ -355,11 +355,61 @@ static void sums(void)
     }
 }
 
+static volatile int is_over;
+
+/* Values that no processor exchanges at once. */
+static void *work(void *of)
+{
+    struct end *end = of;
+    complex double values[200] = {0};
+    struct fi_cq_tagged_entry entry;
+    while (!is_over) {
+        fi_atomic(end->ep, values, 200, NULL, end->peer, far.base, far.key, FI_DOUBLE_COMPLEX, FI_SUM, NULL);
+        while (fi_cq_read(end->tx, &entry, 1) == 1)
+            ;
+    }
+    return NULL;
+}
+
+/* A child of fork(2) has the same done in what it opens itself, whatever the threads of its parent held when it was made. */
+static int be_child(void)
+{
+    memset(ends, 0, sizeof(ends));
+    begin("self");
+    struct region own = offer(memory, ROOM, ANY_ACCESS, 43);
+    complex double value = 1;
+    NEED(fi_atomic(here->ep, &value, 1, NULL, here->peer, mr_mode == BY_ADDRESS ? (uintptr_t) memory : 0, fi_mr_key(own.mr), FI_DOUBLE_COMPLEX, FI_SUM, NULL));
+    next(here->tx, NULL);
+    IS(fi_close(&own.mr->fid), 0);
+    close_end(here);
+    close_domain();
+    return wrong != 0;
+}
+
+static void forked(void)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        NEED(pthread_create(&threads[i], NULL, work, &ends[i]));
+    for (int round = 0; round < 100 && wrong == 0; round++) {
+        pid_t heir = fork();
+        NEED(heir < 0);
+        if (heir == 0)
+            _exit(be_child());
+        int status;
+        NEED(waitpid(heir, &status, 0) != heir);
+        IS(status, 0);
+    }
+    is_over = 1;
+    for (int i = 0; i < 2; i++)
+        NEED(pthread_join(threads[i], NULL));
+}
+
 int main(int argc, char **argv)
 {
     static const struct one_case all[] = {
         {"questions", questions}, {"arithmetic", arithmetic}, {"calls", calls}, {"refusals", refusals},
-        {"sums", sums},
+        {"sums", sums}, {"forked", forked},
     };
     if (argc < 4)
         return 2;

@@ -87,8 +87,44 @@ static void registrations(void)
     }
 }
 
+/* What is said of an error has grown. */
+static void errors(void)
+{
+    static const struct {
+        uint32_t api;
+        size_t length;
+    } all[] = {{FI_VERSION(1, 4), 72}, {FI_VERSION(1, 5), CQ_ERROR}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        struct fi_info *hints = wish();
+        hints->caps = FI_MSG;
+        open_domain(all[i].api, hints);
+        struct fid_cq *cq = a_cq(0, FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
+        struct fid_av *av = an_av(FI_AV_MAP, 0);
+        struct fid_ep *ep;
+        NEED(fi_endpoint(domain, info, &ep, NULL));
+        NEED(fi_ep_bind(ep, &av->fid, 0));
+        NEED(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+        NEED(fi_enable(ep));
+        char room[8];
+        NEED(fi_recv(ep, room, sizeof(room), NULL, FI_ADDR_UNSPEC, &cq));
+        NEED(fi_cancel(&ep->fid, &cq));
+        struct fi_cq_entry entry;
+        while (fi_cq_read(cq, &entry, 1) == -FI_EAGAIN)
+            ;
+        struct fi_cq_err_entry nothing = {0}, *failed = at_the_end(&nothing, all[i].length);
+        IS(cq->ops->readerr(cq, failed, 0), 1);
+        HOLDS(failed->op_context == &cq && failed->err == FI_ECANCELED && failed->err_data == NULL);
+        IS(fi_close(&ep->fid), 0);
+        IS(fi_close(&av->fid), 0);
+        IS(fi_close(&cq->fid), 0);
+        close_domain();
+    }
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "errors") == 0)
+        errors();
     if (argc > 1 && strcmp(argv[1], "hints") == 0)
         hints();
     if (argc > 1 && strcmp(argv[1], "attributes") == 0)

@@ -25,8 +25,8 @@ sets=("$@")
 [ $# -gt 0 ] || sets=(quick standard regression multinode)
 [ -e target/fi/libgni-fi.so ] || give_up "target/fi is staged"
 case $host in
-debian12) suite=bookworm release=1.17.0 ;;
-debian13) suite=trixie release=2.1.0 ;;
+debian12) suite=bookworm release=1.17.0 propagation=private ;;
+debian13) suite=trixie release=2.1.0 propagation=unchanged ;; # the chroot is private already, and its root no mount
 esac
 work=target/c-tests/$host/fabtests
 log=$work/log
@@ -54,23 +54,35 @@ rm -rf "$work/built" "$work/tree"
 cp -a "$kept" "$work/built" || give_up "fabtests are there"
 
 expected=c-tests/gni/fabtests.txt
+# Each test, its result, and what its processes have complained of. Where one of them ends for that, another may fail for want of it;
+# and those of many processes have no word for what is not run.
+# shellcheck disable=SC2016 # awk's
+results='
+    function tell() { if (name != "") print name "\t" result "\t" says }
+    /^- name:/ { tell(); sub(/^- name: */, ""); sub(/ -p "gni"/, ""); sub(/ *$/, ""); name = $0; result = "none"; says = " " }
+    /^  result:/ { result = $2 }
+    /\[error\]|ret=-/ { gsub(/\t/, " "); says = says $0 }
+    END { tell() }'
 for set in "${sets[@]}"; do
     log=$work/$set
+    # One test ends a child with SIGINT: who is in the background has it ignored, and a library of Debian 12's libfabric
+    # (libinfinipath) handles it otherwise.
     # shellcheck disable=SC2016 # expanded there
-    "${there[@]}" unshare --pid --fork --mount --mount-proc --net --ipc sh -c '
-        ip link set lo up && mount -t tmpfs none /dev/shm && cd /tmp &&
-            FI_PROVIDER_PATH=$1/target/fi exec "$2/bin/runfabtests.sh" -vv -t "$3" -T 120 -p "$2/bin" gni' \
+    unshare --pid --fork --kill-child --net --ipc sh -c 'ip link set lo up && exec "$@"' alone "${there[@]}" unshare --mount --propagation "$propagation" sh -c '
+        mount -t proc none /proc && mount -t tmpfs none /dev/shm && cd /tmp &&
+            exec env --default-signal=INT IPATH_NO_BACKTRACE=1 FI_PROVIDER_PATH="$1/target/fi" "$2/bin/runfabtests.sh" -vv -t "$3" -T 120 -p "$2/bin" gni' \
         fabtests "$root" "$root/$work/built" "$set" >"$log" 2>&1 </dev/null
     count=0
-    while IFS=$'\t' read -r name result; do
+    while IFS=$'\t' read -r name result says; do
         count=$((count + 1))
-        reason=$(awk -F '\t' -v host="$host" -v name="$name" '($1 == host || $1 == "both") && $2 == name { print $3 }' "$expected")
+        IFS=$'\t' read -r word reason < <(awk -F '\t' -v host="$host" -v name="$name" '($1 == host || $1 == "both") && $2 == name { print $3 "\t" $4 }' "$expected")
+        [ -n "$word" ] && [ "$result" = Fail ] && case $says in *"$word"*) result=Notrun ;; esac
         case $result:$reason in
         Pass:) ok "fabtests $release, $set: $name" ;;
         Notrun:?*) ok "fabtests $release, $set: $name is not run: $reason" ;;
         *) not_ok "fabtests $release, $set: $name: $result${reason:+, which is to be not run}" ;;
         esac
-    done < <(sed -n -e 's/ -p "gni"//' -e '/^- name: */{s///;s/ *$//;h}' -e '/^  result: */{s///;s/ *$//;H;x;s/\n/\t/p}' "$log")
+    done < <(awk "$results" "$log")
     [ "$count" -gt 0 ] || not_ok "fabtests $release, $set: any test ran" "$log"
 done
 sum

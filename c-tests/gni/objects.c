@@ -213,6 +213,19 @@ static void counters(void)
     IS(fi_trywait(fabric, fids, 1), 0);
     IS(poll(&poll_fd, 1, 0), 0);
     IS(fi_close(&counter->fid), 0);
+
+    /* Who waits by a call, or reads the one value only, knows what has changed by that. */
+    counter = a_counter(FI_WAIT_FD);
+    fids[0] = &counter->fid;
+    IS(fi_cntr_add(counter, 1), 0);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(fi_cntr_wait(counter, 2, 0), -FI_ETIMEDOUT);
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(fi_cntr_adderr(counter, 1), 0);
+    IS(fi_trywait(fabric, fids, 1), -FI_EAGAIN);
+    IS(fi_cntr_read(counter), 1);
+    IS(fi_trywait(fabric, fids, 1), 0);
+    IS(fi_close(&counter->fid), 0);
     struct fi_cntr_attr attr = {.flags = 1};
     IS(fi_cntr_open(domain, &attr, &counter, NULL), -FI_EINVAL);
     IS(domain->ops->cntr_open(domain, NULL, &counter, NULL), -FI_EINVAL);

@@ -24,8 +24,9 @@ use super::time::{Instant, MILLI};
 const APART: u64 = 500 * MILLI;
 /// The same question is not asked more often.
 const BETWEEN_ASKS: u64 = 500 * MILLI;
-/// After such a pause between two refusals the second begins anew.
-const PAUSE: u64 = 5_000 * MILLI;
+/// After such a pause between two refusals the second begins anew. A host sends about one a second to an address
+/// (`icmp_ratelimit`), which all processes there share.
+const PAUSE: u64 = 19_000 * MILLI;
 /// Refusals that count as many.
 const MANY: u32 = 5;
 

@@ -60,7 +60,6 @@ impl<M: Memory> Engine<M> {
         // there is.
         endpoint.send.lost.push_back(seq);
         endpoint.send.congestion.note_lost();
-        self.counters.num_fast_retrans.add(1);
         self.check_ready(index);
     }
 

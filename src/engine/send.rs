@@ -261,6 +261,11 @@ impl<M: Memory> Engine<M> {
                 self.pass.resent += 1;
                 if again {
                     self.counters.num_resends.add(1);
+                    let endpoint = self.endpoints.at(index);
+                    let segment = endpoint.and_then(|endpoint| endpoint.send.window.get(seq));
+                    self.counters
+                        .num_fast_retrans
+                        .add(u64::from(segment.is_some_and(|segment| segment.fast)));
                     self.consider_withdrawal(index, seq);
                 }
                 return self.transmit(index, seq, again);

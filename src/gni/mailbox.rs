@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use super::stream::{Long, Stream};
 use crate::link::{Lent, stream};
 use crate::shm::{
-    Arrival, Bell, Corrupt, CrossMemory, ENTRIES, LONGEST, NONCE, Next, Receiver, Sender, Shared,
+    Arrival, Bell, Corrupt, CrossMemory, ENTRIES, LONGEST, NONCE, Next, Receiver, Sender, Shared, has_ended,
 };
 use crate::wire::gni::stream::{GREETING, TOKEN};
 
@@ -296,6 +296,29 @@ impl Mailbox {
             Side::Near(near) => near.peer.is_none() || self.sent == 0 || near.sender.is_found(),
             Side::Far(_) => self.sent == 0 || self.is_over(),
         }
+    }
+
+    /// Copies from or to the private memory of a peer of this node, as it has said; `None` where it has said since that it is
+    /// gone.
+    pub fn copy<R>(&self, copy: impl FnOnce() -> R) -> Option<R> {
+        self.near().and_then(|peer| peer.receiver.copy(copy))
+    }
+
+    /// This side is gone: a peer of this node begins no copy any more from or to what it was told of.
+    pub fn go(&self) {
+        if let Side::Near(near) = &self.side {
+            near.sender.go();
+        }
+    }
+
+    /// Whether that peer copies there just now.
+    pub fn is_copied(&self) -> bool {
+        matches!(&self.side, Side::Near(Near { sender, peer: Some(_), .. }) if sender.is_copied())
+    }
+
+    /// Whether the process at the other end, on this node, has ended.
+    pub fn has_ended(&self) -> bool {
+        self.near().is_some_and(|peer| has_ended(peer.pid))
     }
 
     /// The process at the other end, on this node.

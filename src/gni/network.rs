@@ -23,7 +23,7 @@ const PENDING: usize = 64;
 /// Connections that are accepted at a time.
 const TURN: usize = 64;
 /// Streams that are told of at a time.
-const MOST: usize = 32;
+pub const MOST: usize = 32;
 /// How long a mailbox waits for its stream, nanoseconds.
 const PATIENCE: u64 = 60_000_000_000;
 /// How often a peer that nothing is heard of is asked in half the time that it may be silent, about.

@@ -299,6 +299,7 @@ impl Nic {
                 return far.stream.into_iter().for_each(|stream| stream.end());
             }
         };
+        sender.go();
         let Some(Peer { shared, place, life, ring: back, .. }) = peer else {
             if is_read_no_more {
                 self.free(ring, sender);
@@ -390,7 +391,7 @@ impl Nic {
     pub fn ended(&mut self) -> Vec<u32> {
         let ended = self.watch.ended();
         if !ended.is_empty() {
-            self.segment.sweep();
+            self.segment.sweep(&ended);
             let known = self.peers.values_mut().filter(|known| ended.contains(&known.pid));
             known.for_each(|known| known.is_over = true);
             self.renew();

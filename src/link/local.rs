@@ -19,6 +19,7 @@ use rustix::net::{
 use super::clock::Clock;
 use super::folder::{DESCRIPTORS, Folder};
 use super::wait::Waiter;
+use crate::sync::fork::Own;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -43,7 +44,11 @@ fn is_own_user(fd: &OwnedFd) -> bool {
 }
 
 /// Who is connected to by a name in a folder.
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    /// Whoever connects is not to wait for a child of ours, which accepts nobody.
+    _own: Own,
+    fd: OwnedFd,
+}
 
 impl Listener {
     /// Takes a name.
@@ -55,7 +60,7 @@ impl Listener {
         let path = SocketAddrUnix::new(folder.path_of(name))?;
         rustix::net::bind(&fd, &path).map_err(explain)?;
         rustix::net::listen(&fd, BACKLOG)?;
-        Ok(Self(fd))
+        Ok(Self { _own: Own::new(&fd), fd })
     }
 
     /// The next one who has connected; `None` when there is none now. Strangers are turned away.
@@ -65,8 +70,8 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<Local>> {
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&self.0, flags) {
-                Ok(fd) if is_own_user(&fd) => return Ok(Some(Local(fd))),
+            match rustix::net::accept_with(&self.fd, flags) {
+                Ok(fd) if is_own_user(&fd) => return Ok(Some(Local::of(fd))),
                 Ok(_) | Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
@@ -77,14 +82,22 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 /// One end of a connection.
-pub struct Local(OwnedFd);
+pub struct Local {
+    /// The other end hears of our end by that of the connection.
+    _own: Own,
+    fd: OwnedFd,
+}
 
 impl Local {
+    fn of(fd: OwnedFd) -> Self {
+        Self { _own: Own::new(&fd), fd }
+    }
+
     /// Two ends of one connection.
     ///
     /// # Errors
@@ -92,7 +105,7 @@ impl Local {
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Self(one), Self(other)))
+        Ok((Self::of(one), Self::of(other)))
     }
 
     /// Connects to whoever listens under the name.
@@ -106,7 +119,7 @@ impl Local {
         if !is_own_user(&fd) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(Self(fd))
+        Ok(Self::of(fd))
     }
 
     /// Sends a record, whole or not at all, and shares a descriptor with the other end.
@@ -121,7 +134,7 @@ impl Local {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(&self.0, &[IoSlice::new(record)], &mut control, flags)?;
+        rustix::net::sendmsg(&self.fd, &[IoSlice::new(record)], &mut control, flags)?;
         Ok(())
     }
 
@@ -134,7 +147,7 @@ impl Local {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC;
-        let got = match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(into)], &mut control, flags) {
+        let got = match rustix::net::recvmsg(&self.fd, &mut [IoSliceMut::new(into)], &mut control, flags) {
             Ok(got) => got.bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -171,13 +184,13 @@ impl Local {
 
     /// Ends the connection for both ends, also where a forked child holds a duplicate of this one.
     pub fn shut_down(&self) {
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 }
 
 impl AsFd for Local {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -223,7 +236,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_shut_down_ends_though_a_duplicate_of_its_end_is_open() {
         let (client, server) = Local::pair().expect("a pair");
-        let _held = client.0.try_clone().expect("a duplicate");
+        let _held = client.fd.try_clone().expect("a duplicate");
         client.shut_down();
         drop(client);
         assert!(server.receive(&mut [0; 8]).is_err());

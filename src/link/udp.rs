@@ -11,6 +11,7 @@ use rustix::net::{SocketType, ipproto, sockopt};
 
 use super::address::SocketAddress;
 use crate::error::{Error, Result};
+use crate::sync::fork::Own;
 
 /// The kernel's error code.
 pub(super) type Errno = i32;
@@ -114,8 +115,13 @@ pub(super) struct Report {
     pub(super) to: SocketAddress,
 }
 
+/// Bytes of a receive buffer for what the network says of what was sent, and nothing else.
+const REPORTS: usize = 16 << 10;
+
 /// A socket that is bound to one address, and does not block.
 pub(super) struct Udp {
+    /// Of a process that has ended nobody is to listen here: by that peers hear of it.
+    _own: Own,
     socket: UdpSocket,
     port: u16,
     v6: bool,
@@ -156,7 +162,7 @@ impl Udp {
         let socket = bound.map_err(|error| system(&error))?;
         socket.set_nonblocking(true).map_err(|error| system(&error))?;
         let port = socket.local_addr().map_err(|error| system(&error))?.port();
-        let udp = Self { socket, port, v6: address.is_ipv6() };
+        let udp = Self { _own: Own::new(&socket), socket, port, v6: address.is_ipv6() };
         udp.fragment(false);
         udp.set(IPPROTO[usize::from(udp.v6)], [libc::IP_RECVERR, libc::IPV6_RECVERR][usize::from(udp.v6)], 1);
         Ok(udp)
@@ -172,7 +178,7 @@ impl Udp {
             return Err(Error::BadParameter);
         }
         socket.set_nonblocking(true).map_err(|error| system(&error))?;
-        Ok(Self { socket, port: at.port(), v6: at.is_ipv6() })
+        Ok(Self { _own: Own::new(&socket), socket, port: at.port(), v6: at.is_ipv6() })
     }
 
     /// The address that it is bound to.
@@ -183,7 +189,8 @@ impl Udp {
     /// A socket that only sends, to one peer: the kernel keeps the way there at hand.
     pub(super) fn connect(address: IpAddr, scope: u32, to: &SocketAddress) -> Result<Self> {
         let udp = Self::bind(address, scope, 0)?;
-        udp.receive_buffer(0);
+        // What the network says of what was sent is counted against this, with the memory in which it came.
+        udp.receive_buffer(REPORTS);
         // SAFETY: an open socket; the address is read during the call.
         if unsafe { libc::connect(udp.socket.as_raw_fd(), to.as_ptr(), to.len()) } != 0 {
             return Err(system(&io::Error::last_os_error()));
@@ -440,6 +447,32 @@ mod tests {
     fn control_messages_are_in_the_kernels_layout() {
         let control = Control::segments(1472);
         assert_eq!(first_control(&control.0), Some((libc::SOL_UDP, libc::UDP_SEGMENT, &[0xC0, 5][..])));
+    }
+
+    #[test]
+    fn nobody_listens_for_a_process_that_has_ended_because_a_child_of_it_lives() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let udp = Udp::bind(address, 0, 0).expect("a port");
+        let port = udp.port;
+        let (held, given) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child calls nothing but what may be called after fork(2).
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let mut byte = 0_u8;
+            // SAFETY: room for a byte.
+            let _ = unsafe { libc::read(held.as_raw_fd(), (&raw mut byte).cast(), 1) };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        drop(udp);
+        // It has closed its copy when it has begun to run.
+        while UdpSocket::bind((address, port)).is_err() {
+            std::thread::yield_now();
+        }
+        std::io::Write::write_all(&mut &given, b"x").expect("written");
+        // SAFETY: a child of this process.
+        assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), 0) }, child);
     }
 
     /// A control message of the kernel's.

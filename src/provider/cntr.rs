@@ -1,7 +1,7 @@
 //! The counter, `fi_cntr(3)`: how many operations have ended, well and not.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::argument::{Out, copy};
@@ -26,11 +26,27 @@ pub struct Counter {
     set: OnceLock<Arc<WaitSet>>,
 }
 
-/// The values that a program has read last.
+/// The values that a program has read last, or has waited by. One that never asks how many have failed is taken to know that with
+/// the other.
 #[derive(Default)]
 struct Known {
     well: AtomicU64,
     failed: AtomicU64,
+    asks_for_failed: AtomicBool,
+}
+
+impl Known {
+    fn note_well(&self, well: u64, failed: u64) {
+        self.well.store(well, Ordering::Relaxed);
+        if !self.asks_for_failed.load(Ordering::Relaxed) {
+            self.failed.store(failed, Ordering::Relaxed);
+        }
+    }
+
+    fn note_failed(&self, failed: u64) {
+        self.asks_for_failed.store(true, Ordering::Relaxed);
+        self.failed.store(failed, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: `fid_cntr` is libfabric's structure of the class, and `open` below opens those.
@@ -101,10 +117,12 @@ impl Counter {
     fn reach(&self, threshold: u64, timeout: i32) -> Outcome<()> {
         let before = self.failed.load(Ordering::Acquire);
         let look = || {
-            if self.well.load(Ordering::Acquire) >= threshold {
+            let (well, failed) = self.values();
+            self.known.note_well(well, failed);
+            if well >= threshold {
                 return Some(Ok(()));
             }
-            (self.failed.load(Ordering::Acquire) != before).then_some(Err(Errno::AVAIL))
+            (failed != before).then_some(Err(Errno::AVAIL))
         };
         let reached = match self.wait.manner() {
             // Nobody is woken by it.
@@ -188,27 +206,36 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, argument: *mut c_voi
     })
 }
 
-/// A value of a counter, and where it is kept that it is known; of what is no counter, 0.
-unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> (&AtomicU64, &AtomicU64)) -> u64 {
+/// A value of a counter, which is noted to be known; of what is no counter, 0.
+unsafe fn value(entry: &str, counter: *mut fid_cntr, of: fn(&Counter) -> u64) -> u64 {
     guard_or(entry, 0, || {
         // SAFETY: the contract of `fi_cntr_read(3)`: a counter.
         let Ok(counter) = (unsafe { body::<Counter>(counter) }) else { return 0 };
         counter.domain.progress();
-        let (value, known) = of(counter);
-        let value = value.load(Ordering::Acquire);
-        known.store(value, Ordering::Relaxed);
-        value
+        of(counter)
     })
 }
 
 unsafe extern "C" fn read(counter: *mut fid_cntr) -> u64 {
     // SAFETY: the contract of `fi_cntr_read(3)`.
-    unsafe { value("fi_cntr_read", counter, |counter| (&counter.well, &counter.known.well)) }
+    unsafe {
+        value("fi_cntr_read", counter, |counter| {
+            let (well, failed) = counter.values();
+            counter.known.note_well(well, failed);
+            well
+        })
+    }
 }
 
 unsafe extern "C" fn readerr(counter: *mut fid_cntr) -> u64 {
     // SAFETY: the contract of `fi_cntr_readerr(3)`.
-    unsafe { value("fi_cntr_readerr", counter, |counter| (&counter.failed, &counter.known.failed)) }
+    unsafe {
+        value("fi_cntr_readerr", counter, |counter| {
+            let (_, failed) = counter.values();
+            counter.known.note_failed(failed);
+            failed
+        })
+    }
 }
 
 /// Does something to a counter.

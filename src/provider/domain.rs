@@ -95,6 +95,9 @@ impl Domain {
         while let Some(left) = self.traffic.with(|traffic| traffic.farewell(slot, start)) {
             self.doze(left);
         }
+        while let Some(left) = self.traffic.with(|traffic| traffic.be_left(slot, start)) {
+            self.doze(left);
+        }
         self.traffic.with(|traffic| traffic.end_closing(slot));
     }
 

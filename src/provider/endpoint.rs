@@ -446,9 +446,10 @@ impl Endpoint {
             queue: srx.map(|srx| Arc::clone(srx.queue())),
         };
         let slot = ready.slot;
+        // What the system may not give comes first: it can be tried again.
+        self.domain.help()?;
         self.ready.set(ready).map_err(|_| Errno::OPBADSTATE)?;
-        self.domain.traffic.with(|traffic| traffic.enable(slot, ends))?;
-        self.domain.help()
+        self.domain.traffic.with(|traffic| traffic.enable(slot, ends))
     }
 
     /// The flags of operations that name none, of one direction.

@@ -150,10 +150,18 @@ pub(super) struct Alias {
     pub(super) flags: u64,
 }
 
-/// `struct fi_cq_err_entry`, up to `err_data_size`.
+/// `struct fi_cq_err_entry`, up to `err_data_size`, which is there since version 1.5.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct CqErrEntry {
+    pub(super) first: CqErrEntryOf10,
+    pub(super) err_data_size: usize,
+}
+
+/// The same as it was before.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CqErrEntryOf10 {
     pub(super) op_context: *mut c_void,
     pub(super) flags: u64,
     pub(super) len: usize,
@@ -164,7 +172,6 @@ pub(super) struct CqErrEntry {
     pub(super) err: c_int,
     pub(super) prov_errno: c_int,
     pub(super) err_data: *mut c_void,
-    pub(super) err_data_size: usize,
 }
 
 /// What follows [`CqErrEntry`] since version 1.20.

@@ -34,6 +34,9 @@ const BARRIER_AT: usize = 216;
 const ENTRIES: u64 = 1;
 const ROOM: u64 = 2;
 
+/// Reads that empty a pipe of 64 KiB.
+const DRAINS: usize = 16;
+
 /// The owner's end.
 pub struct Alarm {
     shared: Shared,
@@ -71,8 +74,13 @@ impl Alarm {
     /// From now on the next entry that comes sets it off, and room that is given back, if that is wanted. What has come
     /// before is to be looked for after this. False where a peer may miss it: then nobody may sleep for long.
     pub fn set(&self, wants_room: bool) -> bool {
-        let mut rung = [0; 64];
-        while rustix::io::read(&self.reads, &mut rung).is_ok_and(|length| length == rung.len()) {}
+        // A peer may write for ever. What is left wakes once more than it need.
+        let mut rung = [0; 4096];
+        for _ in 0..DRAINS {
+            if !rustix::io::read(&self.reads, &mut rung).is_ok_and(|length| length == rung.len()) {
+                break;
+            }
+        }
         let word = ENTRIES | if wants_room { ROOM } else { 0 };
         self.shared.word(SLEEPS_AT).store(word, Ordering::Relaxed);
         // SYNC POINT: sleep (the other half in `Bell`)

@@ -220,17 +220,22 @@ impl Segment {
         }
     }
 
-    /// Frees the places of those whose processes have ended without giving them up.
-    pub fn sweep(&self) {
+    /// Frees the places of those whose processes have ended without giving them up: of these, which nobody may have waited for
+    /// yet, and of any that are not there any more.
+    pub fn sweep(&self, ended: &[u32]) {
         for place in 0..SLOTS {
             let word = self.shared().place(place, STATE);
             let state = word.load(Ordering::Relaxed);
             if state == 0 {
                 continue;
             }
+            let has_ended = |pid: Pid| {
+                ended.contains(&pid.as_raw_nonzero().get().unsigned_abs())
+                    || test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+            };
             let pid = process(state).ok().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
             // What names no process was written by no peer.
-            if pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH)) {
+            if pid.is_none_or(has_ended) {
                 let _ = word.compare_exchange(state, 0, Ordering::Release, Ordering::Relaxed);
             }
         }
@@ -298,11 +303,16 @@ mod tests {
         peer.word(INBOX + 2 * PLACE).store(CLAIMING | 1 << (30 + PROCESS), Ordering::Relaxed);
         assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::Perhaps);
         own.refuse(0, &over);
-        own.sweep();
+        own.sweep(&[]);
         assert_eq!(own.is_claimed(&[9; NONCE]), Claimed::No);
         assert_eq!((own.is_claimed(&over.life), own.is_claimed(&one.life)), (Claimed::No, Claimed::Yes));
         assert!(!peer.is_refused(0));
+        own.sweep(&[one.pid + 1]);
+        assert_eq!(own.is_claimed(&one.life), Claimed::Yes);
         assert_eq!((peer.claim(&over), peer.claim(&over)), (Some(0), Some(2)));
+        // It has ended, and nobody has waited for it: its number is not free.
+        own.sweep(&[one.pid]);
+        assert_eq!(own.is_claimed(&one.life), Claimed::No);
     }
 
     #[test]

@@ -42,4 +42,4 @@ pub use ring::{ALIGN, Arrival, Corrupt, ENTRIES, LONGEST, Next, Receiver, Sender
 pub use segment::{Identity, NONCE, SLOTS, Segment, Shared, Staging};
 pub use table::{Access, Entry, PLACES, Table};
 pub use tail::{TAIL, Whole};
-pub use watch::Watch;
+pub use watch::{Watch, has_ended};

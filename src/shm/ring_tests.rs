@@ -364,3 +364,15 @@ fn two_threads_hand_over_every_byte() {
     });
     assert_eq!(read.load(Ordering::Relaxed), ENTRIES);
 }
+
+#[test]
+fn from_who_is_gone_nobody_copies_any_more() {
+    let (_segment, sender, receiver) = ring();
+    assert_eq!((receiver.copy(|| sender.is_copied()), sender.is_copied()), (Some(true), false));
+    let copied = receiver.copy(|| {
+        sender.go();
+        sender.is_copied()
+    });
+    assert_eq!((copied, sender.is_copied()), (Some(true), false), "what has begun ends");
+    assert_eq!((receiver.copy(|| ()), sender.is_copied()), (None, false));
+}

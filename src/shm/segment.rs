@@ -47,7 +47,7 @@ const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu06");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu07");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 /// Processes that are watched, by numbers of the caller's.
@@ -91,6 +91,18 @@ impl Watch {
         }
         ended.iter().for_each(|number| self.remove(*number));
         ended
+    }
+}
+
+/// Whether a process has ended, also if nobody has waited for it yet.
+pub fn has_ended(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return true };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&none)) == Ok(1)
+        }
+        Err(error) => error == rustix::io::Errno::SRCH,
     }
 }
 

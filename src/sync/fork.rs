@@ -7,7 +7,7 @@
 //! by a socket would wait for that of the child. So children close those that are [not theirs](Own).
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Once, OnceLock};
 
 /// Forks that lie between the first process and this one.
@@ -15,23 +15,38 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Places for descriptors, and more of them.
 struct Block {
-    places: [AtomicI32; PLACES],
+    places: [Place; PLACES],
     next: OnceLock<Box<Block>>,
 }
 
+/// A descriptor, and which file is behind it: a program may close what is not its own, and have the number for a file of its own.
+#[derive(Debug)]
+struct Place {
+    number: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
 const PLACES: usize = 64;
-/// No descriptor.
+/// No descriptor; one that is being written down.
 const NONE: i32 = -1;
+const TAKEN: i32 = -2;
 
 static DESCRIPTORS: Block = Block::new();
 
+impl Place {
+    const fn new() -> Self {
+        Self { number: AtomicI32::new(NONE), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+}
+
 impl Block {
     const fn new() -> Self {
-        Self { places: [const { AtomicI32::new(NONE) }; PLACES], next: OnceLock::new() }
+        Self { places: [const { Place::new() }; PLACES], next: OnceLock::new() }
     }
 
     /// All places that there are.
-    fn all() -> impl Iterator<Item = &'static AtomicI32> {
+    fn all() -> impl Iterator<Item = &'static Place> {
         let next = |block: &&'static Block| block.next.get().map(Box::as_ref);
         std::iter::successors(Some(&DESCRIPTORS), next).flat_map(|block| &block.places)
     }
@@ -47,21 +62,37 @@ impl Block {
     }
 }
 
+/// Which file is behind a descriptor.
+fn file_of(number: i32) -> Option<(u64, u64)> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: asks about a number, whatever is behind it; may be called after fork(2).
+    if unsafe { libc::fstat(number, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled in.
+    let status = unsafe { status.assume_init() };
+    Some((status.st_dev, status.st_ino))
+}
+
 /// A descriptor that children do not keep, as long as this lives, which is to end before the descriptor does. A child that is
 /// made in the moment between the opening of it and this keeps it, and so does one that the C library does not know of.
 #[derive(Debug)]
-pub struct Own(&'static AtomicI32);
+pub struct Own(&'static Place);
 
 impl Own {
     /// Has children close it from now on.
     pub fn new(descriptor: impl AsFd) -> Self {
         count_children();
         let number = descriptor.as_fd().as_raw_fd();
-        let take = |place: &&AtomicI32| {
-            place.compare_exchange(NONE, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let (device, inode) = file_of(number).unwrap_or_default();
+        let take = |place: &&Place| {
+            place.number.compare_exchange(NONE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         loop {
             if let Some(place) = Block::all().find(take) {
+                place.device.store(device, Ordering::Relaxed);
+                place.inode.store(inode, Ordering::Relaxed);
+                place.number.store(number, Ordering::Release);
                 return Self(place);
             }
             Block::grow();
@@ -71,7 +102,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.0.store(NONE, Ordering::Relaxed);
+        self.0.number.store(NONE, Ordering::Release);
     }
 }
 
@@ -79,8 +110,9 @@ impl Drop for Own {
 extern "C" fn count() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     for place in Block::all() {
-        let number = place.swap(NONE, Ordering::Relaxed);
-        if number != NONE {
+        let number = place.number.swap(NONE, Ordering::Acquire);
+        let file = (place.device.load(Ordering::Relaxed), place.inode.load(Ordering::Relaxed));
+        if number >= 0 && file_of(number) == Some(file) {
             // SAFETY: a descriptor of the parent's, of which this is the child's copy; nobody uses it here: what the parent has
             // made is of no use in a child.
             unsafe { libc::close(number) };
@@ -150,5 +182,32 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         assert!(pairs.iter().all(|(one, _)| is_open(one)), "the parent has them all");
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_has_now_is_not_closed_in_children() {
+        use std::os::fd::{FromRawFd, OwnedFd};
+        use std::os::unix::net::UnixStream;
+        let (one, other) = UnixStream::pair().expect("sockets");
+        let own = Own::new(&one);
+        let number = one.as_raw_fd();
+        // SAFETY: both are open; the number is that of another socket afterwards.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        // SAFETY: the child calls nothing but what may be called after fork(2).
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: asks about a number, whatever is behind it.
+            let is_closed = unsafe { libc::fcntl(number, libc::F_GETFD) } == -1;
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(is_closed)) };
+        }
+        let mut status = 1;
+        // SAFETY: a variable of this function's.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        drop(own);
+        // SAFETY: what `one` has had and was given the number of; it is closed once, by this.
+        drop((unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(one)) }, other));
     }
 }

@@ -9,10 +9,11 @@ set -euo pipefail
 [ $# = 4 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; exit 2; }
 suite=$1 package=$2 file=$3 folder=$4
 mkdir -p "$folder"
+. "$(dirname "$0")/tree.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/source.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial"
-mirror=$(sed -n -e 's/^URIs: *\([^ ]*\).*/\1/p' -e 's/^deb \(\[[^]]*\] \)*\([^ ]*\) .*/\2/p' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
+mirror=$(mirror || true) # of several places that are looked at some are not there
 [ -n "$mirror" ] || { echo "$0: apt has no mirror" >&2; exit 1; }
 echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$work/list"
 options=(-o Dir::Etc::SourceParts=/dev/null -o "Dir::Etc::SourceList=$work/list" -o "Dir::State::Lists=$work/lists"

@@ -82,7 +82,7 @@ impl State {
         self.note_exits();
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(SWEEP) {
-            self.segment.sweep();
+            self.segment.sweep(&[]);
         }
         if !self.closed.is_empty() {
             self.part(false);

@@ -6,11 +6,12 @@
 //! when the host gave it away with that. Then it is the pool's again, at once; nobody counts owners. When
 //! the pool ends, so do all that it ever made.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::sys::{BtlEndpoint, Descriptor, Segment, Sent};
 use crate::btl::Lent;
@@ -84,7 +85,11 @@ struct Frag {
 pub(super) struct FragRef(NonNull<Frag>);
 
 /// Bytes of a block, by class.
-const CLASSES: [usize; 4] = [1 << 10, 1 << 13, 1 << 16, 1 << 19];
+const CLASSES: [usize; 5] = [1 << 10, 1 << 13, 1 << 15, 1 << 16, 1 << 19];
+
+/// Bytes of blocks in use beyond which the host is not told at once any more that a send is over: a program that sends faster than
+/// its peer receives, or the network carries, has to wait for something.
+const MUCH: usize = 16 << 20;
 
 /// Longest block there is.
 pub(super) const LONGEST: usize = CLASSES[CLASSES.len() - 1];
@@ -92,6 +97,8 @@ pub(super) const LONGEST: usize = CLASSES[CLASSES.len() - 1];
 /// The fragments of a module.
 pub(super) struct Pool {
     state: EngineCell<State>,
+    /// Bytes of the blocks of those that somebody uses. Written by who has the state.
+    used: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -214,7 +221,7 @@ impl FragRef {
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Self { state: EngineCell::new(State::default()) }
+        Self { state: EngineCell::new(State::default()), used: AtomicUsize::new(0) }
     }
 
     /// A fragment with a block of at least `len` bytes, which are its only segment; `None` beyond
@@ -222,7 +229,12 @@ impl Pool {
     #[inline]
     pub(super) fn take(&self, len: usize, flags: u32) -> Option<FragRef> {
         let class = CLASSES.iter().position(|&size| len <= size)?;
-        let frag = self.state.with(|state| state.free[class].pop()).unwrap_or_else(|| self.make(class));
+        let free = self.state.with(|state| {
+            let free = state.free[class].pop()?;
+            self.count(CLASSES[class] as isize);
+            Some(free)
+        });
+        let frag = free.or_else(|| self.make(class))?;
         frag.set_segments(&[Segment { start: frag.block(), len: len as u64 }]);
         let descriptor = &frag.frag().descriptor;
         descriptor.sent.set(None);
@@ -235,16 +247,28 @@ impl Pool {
     #[inline]
     pub(super) fn give(&self, frag: FragRef) {
         let class = frag.frag().class;
-        self.state.with(|state| state.free[class].push(frag));
+        self.state.with(|state| {
+            state.free[class].push(frag);
+            self.count(-(CLASSES[class] as isize));
+        });
+    }
+
+    /// Whether so much is in use that whoever sends has to wait.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > MUCH
+    }
+
+    /// So many bytes more or less are in use. Only who has the state calls.
+    #[inline(always)]
+    fn count(&self, bytes: isize) {
+        self.used.store(self.used.load(Ordering::Relaxed).wrapping_add_signed(bytes), Ordering::Relaxed);
     }
 
     #[cold]
-    fn make(&self, class: usize) -> FragRef {
-        let layout = layout(class);
+    fn make(&self, class: usize) -> Option<FragRef> {
         // SAFETY: the layout is not empty.
-        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Frag>()) else {
-            handle_alloc_error(layout)
-        };
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout(class)) }.cast::<Frag>())?;
         let fresh = Frag {
             descriptor: Cells::empty(),
             segments: Cell::new([Segment::EMPTY; 2]),
@@ -257,8 +281,11 @@ impl Pool {
         let frag = FragRef(memory);
         // INVARIANT: a fragment never moves, so the address of its segments stays right.
         frag.frag().descriptor.segments.set(frag.frag().segments.as_ptr().cast());
-        self.state.with(|state| state.made.push(frag));
-        frag
+        self.state.with(|state| {
+            state.made.push(frag);
+            self.count(CLASSES[class] as isize);
+        });
+        Some(frag)
     }
 }
 
@@ -309,6 +336,19 @@ mod tests {
         // SAFETY: of this pool.
         assert_eq!(unsafe { FragRef::behind(frag.cookie()) }, frag);
         assert_eq!(frag.cookie() & 63, 0);
+    }
+
+    #[test]
+    fn a_pool_is_full_when_much_is_in_use() {
+        let pool = Pool::new();
+        let taken: Vec<FragRef> =
+            (0..=MUCH / LONGEST).map(|_| pool.take(LONGEST, 0).expect("fits")).collect();
+        assert!(pool.is_full());
+        for frag in taken {
+            pool.give(frag);
+            assert!(!pool.is_full());
+        }
+        assert_eq!(pool.used.load(Ordering::Relaxed), 0);
     }
 
     /// Under a leak checker: what is still sent when a module ends must not leak.

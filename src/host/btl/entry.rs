@@ -201,7 +201,7 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
         let owned = flags & flag::OWNERSHIP != 0;
         let at_once = owned && pieces[1].is_none() && flags & flag::ALWAYS_CALLBACK == 0;
         // What is over at once is told of by what this returns.
-        let is_silent = at_once && !T::QUEUES_FOR_CALLS;
+        let is_silent = at_once && !T::QUEUES_FOR_CALLS && !shell.pool.is_full();
         let ending = match (owned, is_silent) {
             (_, true) => Ending::Silent,
             (true, false) => Ending::CallbackAndFree,
@@ -213,7 +213,7 @@ pub(super) unsafe extern "C" fn send<A: BtlAbi, T: Listed>(
             pieces,
             cookie: frag.cookie(),
             priority: flags & flag::PRIORITY != 0,
-            awaited: !at_once,
+            awaited: !(is_silent || at_once && T::QUEUES_FOR_CALLS),
         };
         match shell.core.send(endpoint(target), fragment) {
             Ok(sending) => {
@@ -276,9 +276,9 @@ pub(super) unsafe extern "C" fn sendi<A: BtlAbi, T: Listed>(
             }
             return code::OUT_OF_RESOURCE;
         };
-        if T::QUEUES_FOR_CALLS {
-            // HOST: success says that the message has left (`mca_pml_ob1_send_inline`, 4.1 and 5.0). The host sends what has not
-            // by a descriptor, of which it can be told.
+        if T::QUEUES_FOR_CALLS || shell.pool.is_full() {
+            // HOST: success says that the message has left (`mca_pml_ob1_send_inline`, 4.1 and 5.0). The host sends what has not,
+            // or what has to wait, by a descriptor, of which it can be told.
             match left {
                 Some(left) => {
                     left.write(frag.descriptor());

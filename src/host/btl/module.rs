@@ -250,7 +250,7 @@ impl<A: BtlAbi, T: Listed> Shell<A, T> {
     /// The transport needs a fragment no more that the host is told about at once.
     #[inline]
     pub(super) fn over(&self, frag: FragRef) {
-        debug_assert!(T::QUEUES_FOR_CALLS || frag.noted().1 == Ending::Silent, "somebody awaits its end");
+        debug_assert!(frag.noted().1 != Ending::Callback, "somebody awaits its end");
         self.pool.give(frag);
     }
 

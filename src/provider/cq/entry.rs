@@ -9,7 +9,9 @@ use super::super::errno::{Errno, Outcome};
 use super::super::guard::{guard, guard_or, size};
 use super::super::object::{self, body, fid_of};
 use super::super::strerror::describe;
-use super::super::sys::{self, CqAttr, CqEntry, CqErrEntry, CqErrEntrySource, OpsCq, fi_ops, fid, fid_cq};
+use super::super::sys::{
+    self, CqAttr, CqEntry, CqErrEntry, CqErrEntryOf10, CqErrEntrySource, OpsCq, fi_ops, fid, fid_cq,
+};
 use super::super::wait_set::WaitSet;
 use super::{Completion, Cq, Format};
 
@@ -181,18 +183,18 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, entry: *mut CqErrEntry, flags: u64
     size("fi_cq_readerr", || {
         // SAFETY: the contract of `fi_cq_readerr(3)`.
         let cq = unsafe { body::<Cq>(cq) }?;
-        // SAFETY: the same: NULL, or an entry of the caller's, as long as its interface version says.
-        let before = unsafe { copy(entry) }?;
-        // SAFETY: the same.
-        let room = unsafe { Out::new(entry) }?;
+        // SAFETY: the same: NULL, or an entry of the caller's, which begins so.
+        let room = unsafe { Out::new(entry.cast::<CqErrEntryOf10>()) }?;
         if flags != 0 {
             return Err(Errno::INVAL);
         }
         let failure = cq.read_failed()?;
         let version = cq.domain.fabric.version;
-        // Since version 1.5 the caller may have room for more about it, of which nothing is used.
-        let keeps_room = version >= sys::version(1, 5) && before.err_data_size != 0;
-        room.write(CqErrEntry {
+        // Since version 1.5 the caller may have room for more about it, of which nothing is used; it says so itself.
+        // SAFETY: the same: in this version the structure is longer.
+        let before = (version >= sys::version(1, 5)).then(|| unsafe { copy(entry) }).transpose()?;
+        let err_data = before.filter(|before| before.err_data_size != 0).map(|before| before.first.err_data);
+        room.write(CqErrEntryOf10 {
             op_context: failure.of.context.0,
             flags: failure.of.flags,
             len: failure.of.length,
@@ -202,9 +204,12 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, entry: *mut CqErrEntry, flags: u64
             olen: failure.overflow,
             err: failure.code,
             prov_errno: failure.detail,
-            err_data: if keeps_room { before.err_data } else { std::ptr::null_mut() },
-            err_data_size: 0,
+            err_data: err_data.unwrap_or(std::ptr::null_mut()),
         });
+        if before.is_some() {
+            // SAFETY: the same.
+            unsafe { (*entry).err_data_size = 0 };
+        }
         if version >= sys::version(1, 20) {
             // SAFETY: the same: in this version the structure is longer.
             unsafe { (*entry.cast::<CqErrEntrySource>()).src_addr = failure.of.source };

@@ -120,7 +120,7 @@ fn a_failure_is_as_long_as_its_reader_knows() {
         // SAFETY: zero is a value of these numbers and pointers.
         let mut entry = unsafe { MaybeUninit::<CqErrEntrySource>::zeroed().assume_init() };
         entry.src_addr = 99;
-        entry.before.err_data = more.as_mut_ptr().cast();
+        entry.before.first.err_data = more.as_mut_ptr().cast();
         entry.before.err_data_size = more.len();
         let mut room = 0_u64;
         let read = opened.ops().read.expect("a full table");
@@ -130,9 +130,19 @@ fn a_failure_is_as_long_as_its_reader_knows() {
         // SAFETY: the longest form.
         assert_eq!(unsafe { readerr(opened.0, (&raw mut entry).cast::<CqErrEntry>(), 0) }, 1);
         let said = entry.before;
-        assert_eq!((said.op_context.addr(), said.flags, said.len, said.tag), (10, 11, 12, 15));
-        assert_eq!((said.olen, said.err, said.prov_errno, said.err_data_size), (7, 265, 265, 0));
-        assert_eq!(said.err_data.is_null(), version < sys::version(1, 5), "the caller's room stays its own");
+        assert_eq!(
+            (said.first.op_context.addr(), said.first.flags, said.first.len, said.first.tag),
+            (10, 11, 12, 15)
+        );
+        assert_eq!(
+            (said.first.olen, said.first.err, said.first.prov_errno, said.err_data_size),
+            (7, 265, 265, 0)
+        );
+        assert_eq!(
+            said.first.err_data.is_null(),
+            version < sys::version(1, 5),
+            "the caller's room stays its own"
+        );
         assert_eq!(entry.src_addr, if is_longer { 16 } else { 99 });
         // SAFETY: the same.
         assert_eq!(unsafe { readerr(opened.0, (&raw mut entry).cast(), 0) }, AGAIN);

@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::super::errno::Errno;
 use super::super::regions::Access;
 use super::MOST_VALUES;
@@ -15,11 +13,38 @@ use super::context::Context;
 use super::send::lend;
 use crate::gni::amo::{LONGEST, Value, combine};
 use crate::link::Lent;
+use crate::sync::fork;
 use crate::wire::gni::amo::{Amo, Form, Operation};
 use crate::wire::gni::remote::Places;
 
-/// What lies where, or as, no atomic operation of the processor can reach it.
-static OTHERS: Mutex<()> = Mutex::new(());
+/// Held by who works on what lies where, or as, no atomic operation of the processor can reach it: 0 is nobody, any other a
+/// process, in [generations](fork::generation) and one more.
+static OTHERS: AtomicU64 = AtomicU64::new(0);
+
+/// Holds that, as long as it lives.
+struct Alone;
+
+impl Alone {
+    /// Takes it, also where a thread of the parent had it when this process was made by fork(2): that one is not here.
+    fn new() -> Self {
+        let own = u64::from(fork::generation()) + 1;
+        let mut holder = 0;
+        while let Err(other) = OTHERS.compare_exchange_weak(holder, own, Ordering::Acquire, Ordering::Relaxed)
+        {
+            if other == own {
+                std::thread::yield_now();
+            }
+            holder = if other == own { 0 } else { other };
+        }
+        Self
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        OTHERS.store(0, Ordering::Release);
+    }
+}
 
 impl Context {
     /// Combines the values of these places with operands, and answers what they were.
@@ -114,7 +139,7 @@ fn exchange(amo: Amo, at: Lent, operand: &Value, compared: &Value) -> Value {
         4 if is_aligned => with_atomic!(AtomicU32, u32, amo, at, operand, compared),
         8 if is_aligned => with_atomic!(AtomicU64, u64, amo, at, operand, compared),
         length => {
-            let _alone = OTHERS.lock();
+            let _alone = Alone::new();
             let mut before = [0; LONGEST];
             at.read(0, &mut before[..length]);
             at.write(0, &combine(amo, &before, operand, compared)[..length]);

@@ -11,6 +11,10 @@ const PATIENCE: u64 = 1_000_000_000;
 /// And for peers to say farewell, who have found all.
 const COURTESY: u64 = 20_000_000;
 
+/// How long it waits besides for peers that copy from or to its memory, nanoseconds: one that is stopped while it does may do so
+/// for ever.
+const COPYING: u64 = 10_000_000_000;
+
 /// Of that time, how long answers for which there is no room are tried, nanoseconds.
 const ANSWERING: u64 = 500_000_000;
 
@@ -86,6 +90,18 @@ impl Traffic {
             return None;
         }
         (if is_found { COURTESY } else { PATIENCE }).checked_sub(past).filter(|left| *left != 0)
+    }
+
+    /// For how long it is still waited, nanoseconds, for peers that copy from or to memory that the endpoint has told them of: when
+    /// it is closed that is the program's again. None begins to from now on.
+    pub fn be_left(&mut self, slot: u32, start: u64) -> Option<u64> {
+        let past = self.clock.nanos() - start;
+        let mut is_copied = false;
+        for mailbox in self.context(slot).ok()?.peers.iter().filter_map(|peer| peer.mailbox.as_ref()) {
+            mailbox.go();
+            is_copied |= mailbox.is_copied() && !mailbox.has_ended();
+        }
+        COPYING.checked_sub(past).filter(|left| is_copied && *left != 0)
     }
 
     /// Gives back what a closed endpoint had. What peers were told is repeated until they have heard it.

@@ -242,7 +242,9 @@ impl Traffic {
         let Ok(context) = self.context(slot) else { return };
         let there = &context.peers[peer as usize];
         let (Some(vc), Some(sent), Some(mailbox)) = (there.vc, there.closing, &there.mailbox) else { return };
-        if mailbox.received() >= sent || mailbox.is_over() {
+        // Within a node entries are there before the word of their end is: of one that speaks of more there are none.
+        let is_empty = mailbox.number().is_none() && !mailbox.has_come();
+        if mailbox.received() >= sent || mailbox.is_over() || is_empty {
             self.closing.retain(|closing| *closing != vc);
             let _ = self.engine.drained(vc, now);
             self.stir();
@@ -340,7 +342,7 @@ impl Traffic {
 
     /// Messages that a peer was to take, or to bring, end in error. Those that it has not been told of yet stay, where a
     /// new connection is tried for them.
-    fn fail(&mut self, slot: u32, peer: u32, code: i32, gone: Gone) {
+    pub(super) fn fail(&mut self, slot: u32, peer: u32, code: i32, gone: Gone) {
         let Ok(context) = self.context(slot) else { return };
         let (is_dead, ends) = (gone != Gone::Nobody, context.ends_with(peer, gone));
         context.fail(peer, code, is_dead, ends.is_some());
@@ -435,7 +437,7 @@ impl Traffic {
 
 /// Who is gone with a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Gone {
+pub(super) enum Gone {
     /// Nobody.
     Nobody,
     /// The peer of the connection; where that is a context, perhaps no other of its endpoint.

@@ -20,6 +20,7 @@ use super::target::Target;
 use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
+use crate::error::Error;
 use crate::gni::{Mailbox, Place as Far};
 use crate::shm::CrossMemory;
 use crate::sync::EngineCell;
@@ -235,6 +236,23 @@ impl Peer {
     pub(super) fn end(&self) -> Option<i32> {
         let (life, code) = self.over?;
         (self.vc.is_none() && life != 0 && life == self.asked).then_some(code)
+    }
+
+    /// Has bytes copied from or to its private memory, as it has said; `None` where we are not let in. It may have closed its
+    /// endpoint since: then that memory is not what it was any more.
+    pub(super) fn copy(
+        &self,
+        copy: impl FnOnce(CrossMemory) -> crate::error::Result<()>,
+    ) -> Option<Result<(), Errno>> {
+        let (memory, mailbox) = (self.memory?, self.mailbox.as_ref()?);
+        match mailbox.copy(|| copy(memory)) {
+            None | Some(Err(Error::System(libc::ESRCH))) => Some(Err(Errno(libc::ECONNRESET))),
+            Some(Ok(())) => Some(Ok(())),
+            // It is forbidden after all.
+            Some(Err(Error::System(libc::EPERM | libc::ENOSYS))) => None,
+            Some(Err(_)) if mailbox.has_ended() => Some(Err(Errno(libc::ECONNRESET))),
+            Some(Err(_)) => Some(Err(Errno(libc::EFAULT))),
+        }
     }
 
     /// An address of it names this life, or with 0 any.

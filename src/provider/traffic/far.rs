@@ -11,7 +11,7 @@ use super::Traffic;
 use super::arrive::TURN;
 use super::connect::system;
 use crate::engine::time::Instant;
-use crate::gni::Place;
+use crate::gni::{Place, network};
 use crate::wire::gni::datagram::NameId;
 
 /// Streams that are looked at each time, at most; and how often in vain, before one is not any more.
@@ -106,9 +106,11 @@ impl Traffic {
         }
     }
 
-    /// Sees to streams to which something has happened; how many entries have come.
+    /// Sees to streams to which something has happened; how many entries have come. What happens meanwhile, again and again, is
+    /// left to the next look, which whoever sleeps is woken for.
     pub(super) fn hear_far(&mut self) -> usize {
         let mut count = 0;
+        let mut turns = self.streams.len() / network::MOST + 1;
         loop {
             let mut happened = std::mem::take(&mut self.happened);
             let network = self.nic.as_ref().and_then(|nic| nic.streams());
@@ -135,7 +137,8 @@ impl Traffic {
                 }
             }
             self.happened = happened;
-            if !is_more {
+            turns -= 1;
+            if !is_more || turns == 0 {
                 return count;
             }
         }

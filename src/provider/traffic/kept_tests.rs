@@ -12,10 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Fills a side with messages that it has not asked for, until it takes no more.
 pub(super) fn flood(from: &Side, to: &Side, length: usize) {
-    let bytes = vec![1; length];
+    // What is still to be sent lies there, also when this has returned.
+    static BYTES: [u8; 4096] = [1; 4096];
+    let bytes = &BYTES[..length];
     let mut refused = 0;
     while refused < 64 {
-        match from.send(&bytes, 1, 5) {
+        match from.send(bytes, 1, 5) {
             Ok(()) => refused = 0,
             Err(_) => refused += 1,
         }

@@ -1,5 +1,6 @@
 //! Messages of which a part is still here, at the head of what goes to a peer of another node.
 
+use super::super::errno::Errno;
 use super::far_tests::{leave, pair};
 use super::sleep_tests::{asleep, chain, counters, is_awake};
 use super::tests::{Side, some, stir};
@@ -119,4 +120,28 @@ fn who_closes_answers_what_it_has_received() {
         }
         assert_eq!(ended, (1, Vec::new()));
     });
+}
+
+#[test]
+fn an_endpoint_is_closed_when_nobody_copies_from_or_to_its_memory_and_nobody_begins_to() {
+    let [one, two] = super::tests::pair();
+    let left = || {
+        one.with(|traffic| {
+            let now = traffic.clock.nanos();
+            traffic.be_left(one.slot, now)
+        })
+    };
+    let copy = |copy: &dyn Fn()| {
+        two.with(|traffic| {
+            let context = traffic.context(two.slot).expect("open");
+            context.peers[0].copy(|_| {
+                copy();
+                Ok(())
+            })
+        })
+    };
+    let waits = std::cell::Cell::new(false);
+    assert_eq!(copy(&|| waits.set(left().is_some())), Some(Ok(())));
+    assert!(waits.get() && left().is_none());
+    assert_eq!(copy(&|| panic!("gone")), Some(Err(Errno(libc::ECONNRESET))));
 }

@@ -274,17 +274,17 @@ impl Context {
             ended(self, &receive, libc::ECONNRESET);
             return None;
         }
-        if let Some(memory) = there.memory {
-            match read(memory, lies, &receive.buffer, wanted) {
-                Ok(()) => {
-                    ended(self, &receive, 0);
-                    return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
-                }
-                Err(crate::error::Error::System(libc::EPERM | libc::ENOSYS)) => {}
-                Err(_) => {
-                    ended(self, &receive, libc::EIO);
-                    return Some(self.say(peer, &mailbox::Entry::Fin { send, code: libc::EIO as u32 }));
-                }
+        match there.copy(|memory| read(memory, lies, &receive.buffer, wanted)) {
+            None => {}
+            Some(Ok(())) => {
+                ended(self, &receive, 0);
+                return Some(self.say(peer, &mailbox::Entry::Fin { send, code: 0 }));
+            }
+            Some(Err(errno)) => {
+                // What it has said lies nowhere there.
+                let code = if errno.0 == libc::EFAULT { libc::EIO } else { errno.0 };
+                ended(self, &receive, code);
+                return Some(self.say(peer, &mailbox::Entry::Fin { send, code: code as u32 }));
             }
         }
         if wanted == 0 {
@@ -387,8 +387,9 @@ impl Context {
             share: Share::Own,
             instead: None,
         };
+        // What was claimed is gone with its sender only.
         let Some(message) = self.matching(is_tagged).redeem(id) else {
-            self.ended(&receive, NO_MESSAGE);
+            self.ended(&receive, libc::ECONNRESET);
             return Ok(None);
         };
         if !is_discarded {

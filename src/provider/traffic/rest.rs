@@ -170,7 +170,7 @@ impl Traffic {
             let is_sure = is_seen && !self.has_unreached();
             return Ok(Beside::Set(all, if is_sure { None } else { Some(DOZE) }));
         }
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || self.is_stirred {
             // Others sleep who do not know.
             self.rouse();
         }
@@ -195,8 +195,8 @@ impl Traffic {
 
     /// Has sleepers look again, if there are any.
     pub fn rouse(&mut self) {
-        if std::mem::replace(&mut self.is_armed, false)
-            && let Some(nic) = &self.nic
+        if let Some(nic) = &self.nic
+            && std::mem::take(&mut self.is_armed)
         {
             nic.wake();
         }

@@ -8,9 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::argument::Foreign;
 use super::super::cntr::Counter;
+use super::super::cq::Place;
 use super::super::sys::{self, CntrAttr};
 use super::super::wait::Beside;
 use super::buffer::Buffer;
+use super::connect::Gone;
 use super::tests::{Side, pair, some};
 use super::{Traffic, Trigger, Want, Work, far_tests};
 use crate::wire::gni::datagram::NameId;
@@ -122,9 +124,8 @@ fn an_endpoint_that_is_closed_leaves_places_to_what_is_to_begin() {
     assert!(is_awake(&asleep));
 }
 
-#[test]
-fn a_receive_that_finds_no_place_wakes_nobody() {
-    let [one, two] = pair();
+/// Takes all places for what has come: what comes next waits for one.
+fn wait_for_a_place(one: &Side, two: &Side) -> Vec<Place> {
     let own = one.with(|traffic| traffic.context(one.slot).expect("open").place.take());
     one.receive.release_some(own);
     let mut places = Vec::new();
@@ -135,6 +136,23 @@ fn a_receive_that_finds_no_place_wakes_nobody() {
     while one.with(|traffic| traffic.again.is_empty()) {
         one.with(Traffic::progress_all);
     }
+    places
+}
+
+#[test]
+fn a_peer_that_is_lost_leaves_places_to_what_waits_for_them() {
+    let [one, two] = pair();
+    let places = wait_for_a_place(&one, &two);
+    let asleep = asleep(&one);
+    one.with(|traffic| traffic.fail(one.slot, 0, libc::ECONNRESET, Gone::It));
+    assert!(is_awake(&asleep));
+    places.into_iter().for_each(|place| one.receive.release_some(Some(place)));
+}
+
+#[test]
+fn a_receive_that_finds_no_place_wakes_nobody() {
+    let [one, two] = pair();
+    let places = wait_for_a_place(&one, &two);
     let asleep = asleep(&one);
     let want = Want {
         context: Foreign::NULL,

@@ -16,7 +16,6 @@ use super::context::{Context, Item, Note};
 use super::rma::Waiting;
 use super::send::{PIECE, lend};
 use super::{EAGER, Lost};
-use crate::error::Error;
 use crate::link::Lent;
 use crate::shm::CrossMemory;
 use crate::wire::gni::mailbox::Lies;
@@ -24,6 +23,8 @@ use crate::wire::gni::remote::{HEAD, PLACES, Places, Remote};
 
 /// Entries that wait for a peer, or to be carried out for it, beyond which it is asking for more than may be asked.
 const FLOOD: usize = 1 << 15;
+/// Bytes of the second.
+const FLOOD_BYTES: usize = 256 << 20;
 
 /// What is carried out in parts.
 struct Work {
@@ -47,8 +48,9 @@ enum Carried {
 #[derive(Default)]
 pub(super) struct Target {
     work: Option<Box<Work>>,
-    /// Entries that have come meanwhile.
+    /// Entries that have come meanwhile, and their bytes.
     waiting: VecDeque<(u8, Box<[u8]>)>,
+    waiting_bytes: usize,
 }
 
 /// Memory of this side that an operation reaches.
@@ -106,8 +108,12 @@ impl Context {
                 return None;
             }
             if there.target.work.is_some() {
+                if there.target.waiting_bytes + bytes.len() > FLOOD_BYTES {
+                    return None;
+                }
                 let mut copy = Vec::new();
                 bytes.append_to(&mut copy);
+                there.target.waiting_bytes += copy.len();
                 there.target.waiting.push_back((kind, copy.into_boxed_slice()));
                 return Some(());
             }
@@ -123,6 +129,7 @@ impl Context {
                 return Some(());
             }
             let Some((kind, bytes)) = target.waiting.pop_front() else { return Some(()) };
+            target.waiting_bytes -= bytes.len();
             let bytes = lend(&bytes);
             let (entry, head) = parse(kind, bytes)?;
             self.carry_out(peer, &entry, bytes.slice(head, bytes.len() - head))?;
@@ -282,22 +289,20 @@ impl Context {
     ) -> Option<()> {
         let length = usize::try_from(places.total()?).ok()?;
         let outcome = self.spots(places, Access::REMOTE_WRITE);
-        let memory = self.peers.get(peer as usize)?.memory;
         let (code, is_counted) = match &outcome {
             Err(Errno(code)) => (*code, false),
             Ok(spots) => {
                 let read = |memory: CrossMemory| {
                     each_run(spots.all(), lies, |address, spot| memory.read(address, spot))
                 };
-                match memory.map(read) {
+                match self.peers.get(peer as usize)?.copy(read) {
                     Some(Ok(())) => (0, spots.is_counted),
-                    // It is forbidden after all.
-                    None | Some(Err(Error::System(libc::EPERM | libc::ENOSYS))) => {
+                    None => {
                         self.begin_work(peer, operation, Carried::Put(data), places, length)?;
                         self.inform(peer, &Remote::Want { operation });
                         return Some(());
                     }
-                    Some(Err(_)) => (libc::EFAULT, false),
+                    Some(Err(Errno(code))) => (code, false),
                 }
             }
         };
@@ -319,19 +324,19 @@ impl Context {
             self.count_remote(places, spots.is_counted, Access::REMOTE_READ);
             return self.answer_with(peer, operation, spots.all());
         }
-        let memory = self.peers.get(peer as usize)?.memory.filter(|_| !lies.pieces().is_empty());
+        let there = Some(self.peers.get(peer as usize)?).filter(|_| !lies.pieces().is_empty());
         let write =
             |memory: CrossMemory| each_run(spots.all(), lies, |address, spot| memory.write(address, spot));
-        match memory.map(write) {
+        match there.and_then(|there| there.copy(write)) {
             Some(Ok(())) => {
                 self.count_remote(places, spots.is_counted, Access::REMOTE_READ);
                 self.answer(peer, operation, 0);
             }
-            None | Some(Err(Error::System(libc::EPERM | libc::ENOSYS))) => {
+            None => {
                 self.begin_work(peer, operation, Carried::Get, places, length)?;
                 self.peers.get_mut(peer as usize)?.queue.push_back(Item::Remote(Waiting::Work));
             }
-            Some(Err(_)) => self.answer(peer, operation, libc::EFAULT),
+            Some(Err(Errno(code))) => self.answer(peer, operation, code),
         }
         Some(())
     }

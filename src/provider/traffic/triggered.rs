@@ -183,7 +183,14 @@ impl Traffic {
     pub fn cancel_work(&mut self, id: Foreign) -> Outcome<()> {
         let index = self.deferred.iter().position(|deferred| deferred.id == Some(id)).ok_or(Errno::NOENT)?;
         self.deferred.remove(index);
+        self.go_on();
         Ok(())
+    }
+
+    /// What was behind something that is not going to begin may.
+    fn go_on(&mut self) {
+        self.fire();
+        self.rouse_deferred();
     }
 
     /// No work that was queued begins any more, of that which waits for this counter, or of any.
@@ -191,6 +198,7 @@ impl Traffic {
         let is_of =
             |deferred: &Deferred| of.is_none_or(|counter| Arc::ptr_eq(counter, &deferred.trigger.counter));
         self.deferred.retain(|deferred| deferred.id.is_none() || !is_of(deferred));
+        self.go_on();
     }
 }
 

@@ -32,10 +32,14 @@ use super::tail::{self, REST};
 
 /// Bytes of a ring with its two control words.
 pub(super) const STRIDE: usize = 256 << 10;
-/// The control words stand on lines of their own: how far the reader has come, and whether it looks by itself.
+/// The control words that are looked at often stand on lines of their own: how far the reader has come, and whether it looks by
+/// itself. Beside the second: whether the writer is gone, so that nobody may copy from or to its private memory any more, and
+/// whether the reader does just now.
 const CONTROL: usize = 128;
 const READ_AT: usize = 0;
 const POLLED_AT: usize = 64;
+const GONE_AT: usize = 72;
+const COPIES_AT: usize = 80;
 /// What the second says: nobody has found the ring (0), its reader looks there by itself, or when the bell rings.
 const POLLED: u64 = 1;
 const FOUND: u64 = 2;
@@ -79,6 +83,9 @@ pub(super) mod order {
     pub(crate) const FREE: Ordering = Ordering::Release;
     /// The writer's load of that.
     pub(crate) const REUSE: Ordering = Ordering::Acquire;
+    /// Not of the model, which has entries only: the reader says that it copies, and looks whether the writer is gone; the writer says that it is, and looks whether the
+    /// reader copies. Each store comes before the load behind it, so that one of both sees the other.
+    pub(crate) const MEET: Ordering = Ordering::SeqCst;
 }
 
 /// What is wrong with what a peer has written.
@@ -165,8 +172,8 @@ unsafe impl Send for Memory {}
 impl Memory {
     #[inline(always)]
     fn control(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at == READ_AT || at == POLLED_AT);
-        // SAFETY: inside, by the invariant, and aligned: `at` is one of the two constants.
+        debug_assert!([READ_AT, POLLED_AT, GONE_AT, COPIES_AT].contains(&at));
+        // SAFETY: inside, by the invariant, and aligned: `at` is one of the four constants.
         unsafe { AtomicU64::from_ptr(self.start.wrapping_add(at).cast()) }
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::tail::Whole;
 use super::{
-    ALIGN, CAPACITY, Corrupt, FOUND, Header, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT, order,
-    span,
+    ALIGN, CAPACITY, COPIES_AT, Corrupt, FOUND, GONE_AT, Header, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM,
+    READ_AT, order, span,
 };
 use crate::link::Lent;
 
@@ -77,6 +77,19 @@ impl Receiver {
         let word = self.memory.control(POLLED_AT);
         // SYNC POINT: found (acquired in `Sender::is_found`): who sees this sees what was claimed before.
         let _ = word.compare_exchange(0, FOUND, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Copies from or to the private memory of the writer, as an entry has said, which is the writer's to say until it has
+    /// [gone](super::Sender::go); `None` where it has.
+    #[inline]
+    pub fn copy<R>(&self, copy: impl FnOnce() -> R) -> Option<R> {
+        let copies = self.memory.control(COPIES_AT);
+        copies.store(1, order::MEET);
+        let is_there = self.memory.control(GONE_AT).load(order::MEET) == 0;
+        let copied = is_there.then(copy);
+        // SYNC POINT: copied (acquired in `Sender::is_copied`)
+        copies.store(0, Ordering::Release);
+        copied
     }
 
     /// Where the next entry is, in bytes since the ring was made.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{
-    ALIGN, CAPACITY, Corrupt, HEADER, Header, LINE, LONGEST, Memory, POLLED, POLLED_AT, QUANTUM, READ_AT,
-    SHORT, SMALL, order, span, tail,
+    ALIGN, CAPACITY, COPIES_AT, Corrupt, GONE_AT, HEADER, Header, LINE, LONGEST, Memory, POLLED, POLLED_AT,
+    QUANTUM, READ_AT, SHORT, SMALL, order, span, tail,
 };
 use crate::link::Lent;
 
@@ -36,6 +36,18 @@ impl Sender {
         let memory = Memory { start, _keep: keep };
         let limit = SMALL - ALIGN;
         Self { memory, offset: 0, limit, turns: 0, read: 0, bound: SMALL, is_polled: false }
+    }
+
+    /// The writer is gone: what its private memory held for the reader is something else from now on, once nobody [copies
+    /// there](Self::is_copied). The reader begins no copy any more.
+    pub fn go(&self) {
+        self.memory.control(GONE_AT).store(1, order::MEET);
+    }
+
+    /// Whether the reader copies from or to the private memory of the writer, who has [gone](Self::go). It may be dead, or lie.
+    pub fn is_copied(&self) -> bool {
+        // SYNC POINT: copied (released in `Receiver::copy`): what was copied is there.
+        self.memory.control(COPIES_AT).load(order::MEET) != 0
     }
 
     /// Writes an entry; false when there is no room yet. At most [`LONGEST`] bytes.

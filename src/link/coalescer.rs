@@ -24,9 +24,10 @@ use super::clock::Clock;
 use super::udp::{Errno, Udp};
 use crate::sync;
 
-/// So many packets in so short a time are a row.
+/// So many packets are a row, if no more than so much time passed between them. What the kernel took to send
+/// each by itself does not count: where the peer is behind a virtual device, that is all the way to its socket.
 const ROW: u32 = 16;
-const ROW_NANOS: u64 = 100_000;
+const ROW_NANOS: u64 = 60_000;
 
 /// So many looks at nothing new send the thread to sleep.
 const LOOKS: u32 = 8;
@@ -95,9 +96,10 @@ pub(super) struct Coalescer {
     is_watched: bool,
     /// It could not be started, or is not wanted.
     is_off: bool,
-    /// Packets that came in a row, and since when.
+    /// Packets that came in a row, the time that passed between them, and when the last had left.
     row: u32,
-    row_since: u64,
+    row_nanos: u64,
+    left: u64,
 }
 
 impl Coalescer {
@@ -126,7 +128,8 @@ impl Coalescer {
             is_watched: false,
             is_off: delay.is_zero(),
             row: 0,
-            row_since: 0,
+            row_nanos: 0,
+            left: 0,
         }
     }
 
@@ -192,6 +195,14 @@ impl Coalescer {
         waiting.outcome()
     }
 
+    /// A packet that did not wait has gone its own way.
+    #[inline]
+    pub(super) fn has_left(&mut self) {
+        if self.row > 0 {
+            self.left = self.shared.clock.nanos();
+        }
+    }
+
     /// Packets that wait.
     pub(super) fn packets(&self) -> u64 {
         if self.may_wait { self.shared.waiting.lock().packets } else { 0 }
@@ -203,12 +214,14 @@ impl Coalescer {
         if self.is_off {
             return;
         }
-        if now.saturating_sub(self.row_since) > ROW_NANOS {
-            (self.row, self.row_since) = (0, now);
+        self.row_nanos = self.row_nanos.saturating_add(now.saturating_sub(self.left));
+        if self.row_nanos > ROW_NANOS {
+            (self.row, self.row_nanos) = (0, 0);
         }
+        self.left = now;
         self.row += 1;
         if self.row >= ROW {
-            self.row = 0;
+            (self.row, self.row_nanos) = (0, 0);
             self.wake();
         }
     }

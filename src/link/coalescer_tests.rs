@@ -56,6 +56,22 @@ fn packets_that_do_not_come_in_a_row_do_not_wait() {
 }
 
 #[test]
+fn what_the_kernel_takes_to_send_makes_no_row_less() {
+    let mut coalescer = Coalescer::new(NEVER);
+    let mut clock = 0;
+    let mut comes = |between: u64, kernel: u64| {
+        clock += between;
+        coalescer.note_row(clock);
+        clock += kernel;
+        coalescer.left = clock;
+        std::mem::take(&mut coalescer.is_watched)
+    };
+    assert!(!(0..1_000).any(|_| comes(9_000, 1_000)), "the program takes its time");
+    comes(ROW_NANOS + 1, 0);
+    assert!((2..ROW).all(|_| !comes(1_000, 9_000)) && comes(1_000, 9_000), "the kernel does");
+}
+
+#[test]
 fn a_full_datagram_leaves_by_itself_and_is_not_longer_than_the_path() {
     let (mut one, mut two) = (node(NEVER), node(NEVER));
     let to = one.resolve(&two);

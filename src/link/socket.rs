@@ -331,6 +331,7 @@ impl Link for Socket {
         self.send_coalesced();
         let lane = &mut self.lanes[channel as usize];
         if lane.sender.send_short(&lane.udp, &mut self.shared, to, header, pieces) {
+            self.coalescer.has_left();
             return true;
         }
         let posted = self.post(channel, to, header, pieces);

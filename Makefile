@@ -42,10 +42,10 @@ check: ## formatting, lints, documentation, drift of headers and manual pages, a
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --no-deps --document-private-items
 	$(CARGO) test --profile checked --test headers --test manual --test architecture
 
-test: setup all ## all that the code can tell apart, on both hosts; an hour on two cores
+test: setup ## all that the code can tell apart, on both hosts; an hour on two cores
 	@tests/run.sh
 
-test-all: setup-whole all ## the whole matrix, for before a release; hours
+test-all: setup-whole ## the whole matrix, for before a release; hours
 	@tests/run.sh --whole
 
 gpu: all ## device memory on a machine that has a CUDA device, in the Open MPI on PATH

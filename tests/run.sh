@@ -58,10 +58,12 @@ if [ -n "$whole" ]; then
     export HAWSER_POLL=1 HAWSER_LANES=${HAWSER_LANES:-1}
 fi
 
+# The library is built beside what does not need it: one of the compiler's threads works on it for minutes.
+step library - make --no-print-directory all
 case $hosts in *debian13*) step second-host - tests/hosts/debian13.sh make ;; esac
 for host in $hosts; do
-    there=-
-    [ "$host" = debian12 ] || there=second-host
+    there=library
+    [ "$host" = debian12 ] || there=library,second-host
     step "programs-$host" $there c-tests/programs.sh "$host"
 done
 step rust - env "HAWSER_SIM_DATAGRAMS=${HAWSER_SIM_DATAGRAMS:-$datagrams}" tests/rust.sh
@@ -104,13 +106,13 @@ for host in $hosts; do
 done
 each gni-mpi c-tests/gni-mpi.sh
 net_each gni-net c-tests/gni-net.sh
-step mpich - c-tests/mpich.sh
+step mpich library c-tests/mpich.sh
 each layout c-tests/layout.sh
 each loop c-tests/loop.sh
-step capi-debian12 - c-tests/capi.sh debian12
-case $hosts in *debian13*) step capi-debian13 second-host c-tests/capi.sh debian13 ;; esac
-step perf-debian12 - c-tests/perf.sh debian12
-case $hosts in *debian13*) step perf-debian13 second-host c-tests/perf.sh debian13 ;; esac
+step capi-debian12 library c-tests/capi.sh debian12
+case $hosts in *debian13*) step capi-debian13 library,second-host c-tests/capi.sh debian13 ;; esac
+step perf-debian12 library c-tests/perf.sh debian12
+case $hosts in *debian13*) step perf-debian13 library,second-host c-tests/perf.sh debian13 ;; esac
 step cuda-debian12 - c-tests/cuda.sh debian12
 case $hosts in *debian13*) step cuda-debian13 second-host c-tests/cuda.sh debian13 ;; esac
 step verbs-standin-debian12 - c-tests/verbs-standin.sh debian12
@@ -118,13 +120,13 @@ case $hosts in *debian13*) step verbs-standin-debian13 second-host c-tests/verbs
 step tsan - tests/tsan.sh
 step suite - tests/suite.sh
 step report - python3 tests/report/pages.py
-step exports - c-tests/export.sh
-step install - c-tests/install.sh
+step exports library c-tests/export.sh
+step install library c-tests/install.sh
 # Real devices, in a machine whose kernel is built once, by the whole matrix; on the second host with the root of a cluster's machine.
 if [ -n "$whole" ]; then
     rig='tests/rig/build-kernel && exec tests/rig/"$0" "$@"'
     on debian12 rig bash -c "$rig" mpi debian12
-    for name in probe traffic; do step "rig-$name" - bash -c "$rig" $name; done
+    for name in probe traffic; do step "rig-$name" library bash -c "$rig" $name; done
 elif tests/rig/build-kernel --path >/dev/null 2>&1; then
     sample="2 ranks, 1 % lost: p2p small"
     on debian12 rig tests/rig/mpi debian12 "$sample"
@@ -141,17 +143,17 @@ else
     echo "without verbs over real devices, whose kernel is not there: tests/rig/build-kernel"
 fi
 if [ -n "$whole" ]; then
-    step versions - c-tests/versions.sh
+    step versions library c-tests/versions.sh
     # Of the first host's release mirrors have no source any more.
-    case $hosts in *debian13*) step fabtests second-host c-tests/gni/fabtests.sh debian13 ;; esac
-    [ "$(id -u)" = 0 ] && step dissect - c-tests/dissect.sh
+    case $hosts in *debian13*) step fabtests library,second-host c-tests/gni/fabtests.sh debian13 ;; esac
+    [ "$(id -u)" = 0 ] && step dissect library c-tests/dissect.sh
     # By the last host: all of them are there then.
     step browser "programs-${hosts##* }" tests/report/browser.sh
     # On plain tcp of libfabric 2.1 spawned processes are now and then lost in the provider itself.
     case $hosts in *debian13*) step mpi4py-spawn mpi4py-debian13 env PROVIDER="tcp;ofi_rxm" c-tests/mpi4py.sh debian13 -- -i test_spawn ;; esac
     [ "$(id -u)" = 0 ] && {
         for host in $hosts; do step "empty-machine-$host" - tests/hosts/empty.sh demo "$host"; done
-        step package - tests/hosts/empty.sh package
+        step package library tests/hosts/empty.sh package
         [ -z "$network" ] || for host in $hosts; do
             step "cluster-$host" "programs-$host" tests/hosts/cluster.sh "$host" make
             step "where-$host" "cluster-$host" c-tests/where.sh "$host"

@@ -8,9 +8,11 @@ logs=target/test-logs
 # Seconds between two lines that say where the running steps are.
 period=30
 
-# step NAME AFTER COMMAND…: AFTER is another step's name, or `-`.
+# step NAME AFTER COMMAND…: AFTER is another step's name, several with commas between them, or `-`.
 step() {
-    names+=("$1") needs+=("$2")
+    local after=${2//,/ }
+    [ "$after" != - ] || after=
+    names+=("$1") needs+=("$after")
     commands+=("$(printf '%q ' "${@:3}")")
 }
 
@@ -22,12 +24,34 @@ index() {
 
 # choose NAME…: those, and what they need, are waiting; without names, all.
 choose() {
-    local name at
+    local at
     state=()
     [ $# -gt 0 ] || { for at in "${!names[@]}"; do state[at]=waiting; done; return; }
+    want "$@"
+}
+
+# want NAME…: those are waiting, and what they need.
+want() {
+    local name at
     for name in "$@"; do
         index "$name" || { echo "there is no step $name; tests/run.sh --list says which there are"; exit 2; }
-        while state[at]=waiting && [ "${needs[at]}" != - ]; do index "${needs[at]}"; done
+        state[at]=waiting
+        # shellcheck disable=SC2086 # a list of words
+        want ${needs[at]}
+    done
+}
+
+# need STEP: sets `need` to where what it needs has got to: done, waiting, or failed, and then `missing` to what has.
+need() {
+    local name at
+    need=done
+    for name in ${needs[$1]}; do
+        index "$name"
+        case ${state[at]} in
+        failed) need=failed missing=$name; return ;;
+        passed) ;;
+        *) need=waiting ;;
+        esac
     done
 }
 
@@ -70,10 +94,10 @@ finish() {
     printf '=== %s: %d passed, %d failed, %d s, %d s of a core\n\n' "$name" "$p" "$f" "$wall" $((user + system))
 }
 
-# skip STEP: what it needs has failed.
+# skip STEP: what it needs, `missing`, has failed.
 skip() {
     state[$1]=failed failed=$((failed + 1)) broken="$broken ${names[$1]}"
-    echo "not ok ${names[$1]}: not run, because ${needs[$1]} has failed" | tee "$logs/${names[$1]}.log"
+    echo "not ok ${names[$1]}: not run, because $missing has failed" | tee "$logs/${names[$1]}.log"
 }
 
 # news: where the running steps are.
@@ -115,7 +139,7 @@ ended_within() {
 
 # run_steps NAME…: sets `passed` and `failed`.
 run_steps() {
-    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need ended gone running wall user system name
+    local lanes=${HAWSER_LANES:-$(($(nproc) + ($(nproc) + 1) / 2))} at need missing ended gone running wall user system name
     passed=0 failed=0 broken= table=() pids=() begun=$SECONDS
     declare -ga state
     mkdir -p "$logs"
@@ -128,15 +152,10 @@ run_steps() {
         for at in "${!state[@]}"; do [ "${state[at]}" != running ] || running=$((running + 1)); done
         for at in "${!state[@]}"; do
             [ "${state[at]}" = waiting ] || continue
-            need=done
-            if [ "${needs[at]}" != - ]; then
-                local here=$at
-                index "${needs[here]}"
-                need=${state[at]} at=$here
-            fi
+            need "$at"
             case $need in
             failed) skip "$at" ;;
-            passed | done) [ "$running" -ge "$lanes" ] || { start "$at"; running=$((running + 1)); } ;;
+            done) [ "$running" -ge "$lanes" ] || { start "$at"; running=$((running + 1)); } ;;
             esac
         done
         [ "$running" -gt 0 ] || break

@@ -40,17 +40,24 @@ step dead - sh -c 'kill -KILL $$'
 step after-good good sh -c 'echo "1 passed, 0 failed"'
 step after-bad bad sh -c 'echo "1 passed, 0 failed"'
 step after-that after-bad true
+step after-both good,silent sh -c 'echo "1 passed, 0 failed"'
+step after-either good,bad true
 STEPS
 steps
-is "$(last)" "8 passed, 4 failed"
+is "$(last)" "9 passed, 5 failed"
 check "sums are added up; a step without a sum, a dead one, and those that cannot run count" $?
 grep -A1 '^failed in bad:$' <<<"$said" | grep -qx 'not ok a thing'
 check "the lines that failed are repeated" $?
 grep -qx 'not ok after-that: not run, because after-bad has failed' <<<"$said"
 check "what needs a failed step is not run, nor what needs that" $?
+grep -qx 'not ok after-either: not run, because bad has failed' <<<"$said"
+check "nor what needs another one as well" $?
 steps after-good
 is "$(last)" "3 passed, 0 failed"
 check "a step that is named brings what it needs, and no more" $?
+steps after-both
+is "$(last)" "4 passed, 0 failed"
+check "all that it needs" $?
 steps nonsuch
 grep -q '^there is no step nonsuch' <<<"$said"
 check "a step that is not there is refused" $?

@@ -195,7 +195,7 @@ impl Coalescer {
         waiting.outcome()
     }
 
-    /// A packet that did not wait has gone its own way.
+    /// Packets that did not wait have gone their own way.
     #[inline]
     pub(super) fn has_left(&mut self) {
         if self.row > 0 {

@@ -342,7 +342,11 @@ impl Link for Socket {
     #[inline]
     fn flush(&mut self) -> usize {
         self.send_coalesced();
-        self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum()
+        let sent = self.lanes.iter_mut().map(|lane| lane.sender.flush(&lane.udp, &mut self.shared)).sum();
+        if sent > 0 {
+            self.coalescer.has_left();
+        }
+        sent
     }
 
     #[inline]

@@ -35,7 +35,7 @@ mod watch;
 
 pub use node::Node;
 pub use service::Counters;
-pub use watch::{Finding, Site, Watch};
+pub use watch::{Finding, Site, Watch, Weight};
 
 use std::io::{self, Write};
 use std::net::Shutdown;

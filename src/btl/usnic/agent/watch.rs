@@ -93,9 +93,34 @@ pub struct Finding {
     pub from: Site,
     /// There.
     pub to: Site,
-    /// Whether the peer cannot be reached. If not, datagrams of it have been heard, or long ones have
-    /// been acknowledged by it, since.
-    pub is_fatal: bool,
+    /// What that means for the peer.
+    pub weight: Weight,
+}
+
+/// What a way that some datagrams do not go means for the peer behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Somebody there has answered, so that it is the way that loses the others: the peer counts as lost.
+    Fatal,
+    /// Nothing has been answered, and nothing is heard of the peer. That is silence, as of a process that was
+    /// stopped before it was first sent to, alone on its node: a reason to speak of it, and no end.
+    Silent,
+    /// Datagrams of the peer have been heard, or long ones have been acknowledged by it, since: an agent is
+    /// out of order, and not the way.
+    Refuted,
+}
+
+impl Weight {
+    /// Of short and long datagrams, whether some have come back; the engine knows better where it has heard of the
+    /// peer itself.
+    fn of(short: bool, long: bool, facts: &PeerFacts) -> Self {
+        let is_refuted = if short { facts.took_longest } else { facts.heard };
+        match (is_refuted, short || long) {
+            (true, _) => Self::Refuted,
+            (false, true) => Self::Fatal,
+            (false, false) => Self::Silent,
+        }
+    }
 }
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -290,8 +315,7 @@ impl Watch {
         found
     }
 
-    /// What a verdict means. The engine knows better where it has heard of the peer itself: then the
-    /// agent there is out of order, and not the way.
+    /// What a verdict means; nothing where the way is good.
     fn judge(&self, endpoint: EndpointId, facts: &PeerFacts, short: bool, long: bool) -> Option<Finding> {
         let (contact, check) = (self.contacts.get(&endpoint)?, self.check.as_ref()?);
         if short && long {
@@ -311,7 +335,7 @@ impl Watch {
             within: check.interval * (check.tries + 1),
             from: site(own),
             to: site(&contact.agent),
-            is_fatal: if short { !facts.took_longest } else { !facts.heard },
+            weight: Weight::of(short, long, facts),
         })
     }
 }
@@ -354,4 +378,47 @@ fn join(node: &Node, process: Process, at: SocketAddr) -> Result<(Local, u16, Ke
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer, and whether it has been heard and has acknowledged a datagram of the greatest length.
+    fn facts(heard: bool, took_longest: bool) -> PeerFacts {
+        PeerFacts {
+            name: 1,
+            incarnation: 1,
+            alive: true,
+            used: true,
+            heard,
+            took_longest,
+            max_datagram: 1472,
+            path_width: 1472,
+            round_trip: Duration::ZERO,
+            least_round_trip: Duration::ZERO,
+            in_flight: 1,
+            congestion_window: 1,
+            credit: 1,
+            queued: 0,
+            unacknowledged: 1,
+        }
+    }
+
+    #[test]
+    fn only_what_was_answered_in_part_is_fatal_and_only_while_the_peer_does_not_refute_it() {
+        use Weight::{Fatal, Refuted, Silent};
+        for (short, long, heard, took_longest, weight) in [
+            (true, false, false, false, Fatal),
+            (true, false, true, false, Fatal),
+            (true, false, true, true, Refuted),
+            (false, true, false, false, Fatal),
+            (false, true, true, false, Refuted),
+            (false, false, false, false, Silent),
+            (false, false, true, false, Refuted),
+        ] {
+            let facts = facts(heard, took_longest);
+            assert_eq!(Weight::of(short, long, &facts), weight, "{short} {long} {facts:?}");
+        }
+    }
 }

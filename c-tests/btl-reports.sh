@@ -209,6 +209,12 @@ check "a list that leaves nothing" $?
 told fails "no socket can be opened on lo (127.0.0.1/8): Address already in use" "how many sockets and files" \
     -n 1 --mca btl_usnic_if_include lo --mca btl_usnic_base_udp_port 65535 "$pvars"
 check "no socket left" $?
+told fails "every UDP port from 65535 on is taken" "give btl_usnic_base_udp_port a lower one, or 0 for any" \
+    -n 1 --mca btl_usnic_if_include lo --mca btl_usnic_base_udp_port 65535 "$pvars"
+check "and which parameter gives more ports" $?
+told works "btl_usnic_if_exclude names nonsuch0, but no interface of this name has an address here" "The job goes on with all interfaces" \
+    -n 2 --mca btl_usnic_if_exclude nonsuch0 "$pvars"
+check "a name that leaves nothing out" $?
 told fails "libfabric has no datagram endpoints" "With \`--mca btl_usnic_link socket\` libfabric is not needed" \
     -n 2 -x FI_PROVIDER=shm --mca btl_usnic_link libfabric "$pvars"
 check "libfabric without datagrams" $?
@@ -223,6 +229,12 @@ check "a parameter out of range" $?
 told fails "btl_usnic_bandwidth is 4294967295; it must be 0 to 2147483647" "The usnic byte transport is therefore not used" \
     -n 2 --mca btl_usnic_bandwidth 4294967295 "$pvars"
 check "an unsigned parameter out of range is said as it was given" $?
+told fails "btl_usnic_flags is 6, without send (1): no message could leave" "The usnic byte transport is therefore not used" \
+    -n 2 --mca btl_usnic_flags 6 "$pvars"
+check "flags without send" $?
+told fails "btl_usnic_max_send_size is 1; it must be 1024 to 524288, or 0: as eager_limit" "The usnic byte transport is therefore not used" \
+    -n 2 --mca btl_usnic_max_send_size 1 "$pvars"
+check "a fragment shorter than its headers" $?
 # shellcheck disable=SC2016 # expanded there
 told works "/proc/self/fd is not there: is /proc hidden, or not mounted?" "/proc must be there" \
     -n 2 unshare --mount --propagation unchanged sh -c '{ mount --make-rprivate / 2>/dev/null || mount --make-private /proc; } && mount -t tmpfs -o ro none /proc && exec "$@"' sh "$pvars"

@@ -209,6 +209,16 @@ impl Filter {
         let idle = self.0.iter().filter(|item| !interfaces.iter().any(|interface| item.matches(interface)));
         idle.map(Item::to_string).collect()
     }
+
+    /// The names in it that no interface has.
+    pub fn unknown_names(&self, interfaces: &[Interface]) -> Vec<&str> {
+        let name = |item| match item {
+            &Item::Name(ref name) => Some(name.as_str()),
+            Item::Subnet(..) => None,
+        };
+        let is_known = |name: &&str| interfaces.iter().any(|interface| interface.name == *name);
+        self.0.iter().filter_map(name).filter(|name| !is_known(name)).collect()
+    }
 }
 
 impl Item {
@@ -295,6 +305,8 @@ mod tests {
         );
         let idle = filter.unmatched(&[interface("eth0", "10.1.0.1")]);
         assert_eq!(idle, ["fd00::/64", "192.168.0.7/32"]);
+        assert_eq!(filter.unknown_names(&[interface("eth0", "1.2.3.4")]), [""; 0]);
+        assert_eq!(filter.unknown_names(&[interface("eth1", "10.1.0.1")]), ["eth0"]);
         assert!(Filter::parse(" , ").expect("an empty list").is_empty());
     }
 

@@ -86,6 +86,7 @@ fn tell(trouble: &Trouble, host: &impl Host) {
     let line = format!("btl_usnic: {}", trouble.line);
     match trouble.cause {
         Cause::Lists => host.notice("invalid if_inexclude", &line),
+        Cause::Idle => host.notice("nothing excluded", &line),
         Cause::Down => host.notice("device present but not up", &line),
         Cause::Resources | Cause::Memory => host.notice("not enough usnic resources", &line),
         Cause::Libfabric => host.notice("libfabric API failed", &line),

@@ -41,6 +41,8 @@ pub struct Trouble {
 pub enum Cause {
     /// The user's lists of interfaces.
     Lists,
+    /// An item of these lists that means nothing here. All goes on without it.
+    Idle,
     /// An interface that is down.
     Down,
     /// The system has no room, or no such thing.
@@ -139,11 +141,30 @@ fn sockets(all: Vec<Interface>, config: &config::Btl) -> Result<Links, Trouble> 
             Err(error) => {
                 let is_memory = matches!(error, Error::OutOfResource | Error::System(libc::ENOMEM));
                 let cause = if is_memory { Cause::Memory } else { Cause::Resources };
-                troubles.push(cause.trouble(format!("no socket can be opened on {interface}: {error}")));
+                let advice = about_ports(error, config.base_port);
+                troubles
+                    .push(cause.trouble(format!("no socket can be opened on {interface}: {error}{advice}")));
             }
         }
     }
     some(open, troubles, || Cause::Lists.trouble("btl_usnic_max_btls leaves no network interface".to_owned()))
+}
+
+/// What there is to be done where no socket can be bound, if it is for want of a port from `base` on.
+pub(super) fn about_ports(error: Error, base: u16) -> String {
+    match (error, base) {
+        (Error::System(libc::EADDRINUSE), 0) => {
+            "; every UDP port of net.ipv4.ip_local_port_range is taken, and `ss -uanp` says by whom"
+                .to_owned()
+        }
+        (Error::System(libc::EADDRINUSE), _) => format!(
+            "; every UDP port from {base} on is taken, and `ss -uanp` says by whom: give btl_usnic_base_udp_port a lower one, or 0 for any"
+        ),
+        (Error::System(libc::EACCES), 1..) => format!(
+            "; UDP port {base} is not for everybody (net.ipv4.ip_unprivileged_port_start): give btl_usnic_base_udp_port a higher one, or 0 for any"
+        ),
+        _ => String::new(),
+    }
 }
 
 /// Links over the datagram endpoints of a libfabric provider; of the first one that has any when none is named.
@@ -190,10 +211,11 @@ fn fabrics(all: &[Interface], config: &config::Btl, provider: Option<&str>) -> R
     })
 }
 
-/// The links, or the first trouble where there are none.
+/// The links, or the first trouble that keeps one from being opened where there are none.
 fn some(open: Vec<Named>, troubles: Vec<Trouble>, none: impl FnOnce() -> Trouble) -> Result<Links, Trouble> {
     if open.is_empty() {
-        return Err(troubles.into_iter().next().unwrap_or_else(none));
+        let mut whys = troubles.into_iter().filter(|trouble| trouble.cause != Cause::Idle);
+        return Err(whys.next().unwrap_or_else(none));
     }
     Ok(Links { open, troubles })
 }
@@ -219,7 +241,8 @@ fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, Trouble> {
     text.map(parse).transpose()
 }
 
-/// The interfaces to use, in the kernel's order, loopback last, and those that are named but down.
+/// The interfaces to use, in the kernel's order, loopback last; those that are named but down, and those that are
+/// left out but not there.
 fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, Vec<Trouble>), Trouble> {
     if config.include.is_some() && config.exclude.is_some() {
         return Err(Cause::Lists.trouble(
@@ -233,6 +256,8 @@ fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, 
             "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
         )));
     }
+    let idle = exclude.as_ref().map_or_else(Vec::new, |exclude| exclude.unknown_names(&all));
+    let idle: Vec<Trouble> = idle.into_iter().map(left_out_for_nothing).collect();
     let allowed = |interface: &Interface| match (&include, &exclude) {
         (Some(include), _) => include.matches(interface),
         (None, Some(exclude)) => !exclude.matches(interface),
@@ -267,7 +292,15 @@ fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, 
             None => Cause::Resources.trouble("no network interface is up".to_owned()),
         });
     }
+    troubles.extend(idle);
     Ok((chosen, troubles))
+}
+
+/// A misspelt name leaves in what was to be left out.
+fn left_out_for_nothing(name: &str) -> Trouble {
+    Cause::Idle.trouble(format!(
+        "btl_usnic_if_exclude names {name}, but no interface of this name has an address here, so that it leaves nothing out; `ip address` lists what there is"
+    ))
 }
 
 /// Such an address only means something together with an interface of the peer's.
@@ -344,6 +377,34 @@ mod tests {
         assert_eq!((chosen.len(), chosen[0].name.as_str()), (1, "lo"));
         assert!(matches!(&troubles[..], [Trouble { cause: Cause::Down, line }] if line.contains("eth2")));
         assert_eq!(choice(Some("eth2"), None).expect_err("down").cause, Cause::Down);
+    }
+
+    /// It may be there on other hosts of the job, but it may also be misspelt.
+    #[test]
+    fn a_name_that_leaves_nothing_out_is_spoken_of_and_the_others_do() {
+        let (chosen, troubles) = choice(None, Some("eth7,eth0,172.16.0.0/12")).expect("lo");
+        assert_eq!((chosen.len(), chosen[0].name.as_str()), (1, "lo"));
+        assert!(
+            matches!(&troubles[..], [Trouble { cause: Cause::Idle, line }] if line.contains("if_exclude names eth7,")),
+            "a network may well have nobody in it: {troubles:?}"
+        );
+        assert_eq!(choice(None, Some("eth7,eth0,lo")).expect_err("nothing is left").cause, Cause::Lists);
+        let why = || Cause::Resources.trouble("why".to_owned());
+        assert_eq!(some(Vec::new(), troubles, why).err(), Some(why()), "it is not why there are no links");
+    }
+
+    #[test]
+    fn who_gets_no_port_hears_which_parameter_gives_others() {
+        let in_use = Error::System(libc::EADDRINUSE);
+        assert!(about_ports(in_use, 47_000).contains("from 47000 on is taken"));
+        assert!(about_ports(in_use, 47_000).contains("give btl_usnic_base_udp_port a lower one"));
+        assert!(
+            about_ports(Error::System(libc::EACCES), 80)
+                .contains("give btl_usnic_base_udp_port a higher one")
+        );
+        assert!(about_ports(in_use, 0).contains("net.ipv4.ip_local_port_range"), "it has not been given");
+        assert_eq!(about_ports(Error::System(libc::EACCES), 0), "");
+        assert_eq!(about_ports(Error::System(libc::EADDRNOTAVAIL), 47_000), "", "no port helps");
     }
 
     #[test]

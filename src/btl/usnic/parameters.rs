@@ -53,10 +53,10 @@ static NUMBERS: [Number; 33] = [
     // What every byte transport of the host has (`mca_btl_base_param_register`). That function itself is
     // no use here: it would register `eager_limit` and `rndv_eager_limit` again, as another type.
     unsigned(c"exclusivity", 1024, 7, c"Byte transports of lower exclusivity are not used to the same peer"),
-    Number::new(Kind::Flags, c"flags", 15, 5, c"What the component may be used for: send, put, get, in-place"),
+    Number::new(Kind::Flags, c"flags", 15, 5, c"What the component may be used for: send, without which it is not used, put, get, in-place"),
     unsigned(c"latency", 2, 5, c"Rank among byte transports for short messages: the lowest are used; see want_numa_device_assignment"),
     unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each interface"),
-    unsigned(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes; 0: as eager_limit"),
+    unsigned(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes, 1024 at least; 0: as eager_limit"),
 ];
 
 static TEXTS: [Text; 6] = [
@@ -101,20 +101,46 @@ pub(super) fn shows_unreachable() -> bool {
 /// The greatest `int`, which is what the host's own tables are reckoned with.
 const MOST: i64 = c_int::MAX as i64;
 
-/// What can be used of the module (`opal/mca/btl/btl.h`): send, put, get, send in place.
-const CAPABILITIES: u32 = 0x1 | 0x2 | 0x4 | 0x8;
+/// What nothing goes without (`opal/mca/btl/btl.h`).
+const SEND: u32 = 0x1;
+
+/// What can be used of the module: send, put, get, send in place.
+const CAPABILITIES: u32 = SEND | 0x2 | 0x4 | 0x8;
+
+/// The value of a parameter, if it is in its range.
+fn within(name: &CStr, value: i64, low: i64, high: i64) -> Result<usize, String> {
+    if (low..=high).contains(&value) {
+        Ok(value as usize)
+    } else {
+        Err(format!("btl_usnic_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
+    }
+}
+
+/// What the host may use the module for.
+fn flags(value: i64) -> Result<u32, String> {
+    let flags = within(c"flags", value, 0, MOST)? as u32 & CAPABILITIES;
+    if flags & SEND == 0 {
+        return Err(format!(
+            "btl_usnic_flags is {value}, without send (1): no message could leave; add it, or do without the component (--mca btl ^usnic)"
+        ));
+    }
+    Ok(flags)
+}
+
+/// The longest fragment of a long message, if it is said. Below a kilobyte it would be hardly more than its headers,
+/// or less.
+fn max_send_size(value: i64) -> Result<Option<usize>, String> {
+    if value == 0 {
+        return Ok(None);
+    }
+    let size = within(c"max_send_size", value, 1024, 1 << 19);
+    size.map(Some).map_err(|why| format!("{why}, or 0: as eager_limit"))
+}
 
 /// The parameters as the transport sees them; a value out of range is refused with a reason.
 pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
     let words = |name: &CStr| host.text(name);
-    let range = |name: &CStr, low: i64, high: i64| {
-        let value = PARAMETERS.number(name);
-        if (low..=high).contains(&value) {
-            Ok(value as usize)
-        } else {
-            Err(format!("btl_usnic_{} is {value}; it must be {low} to {high}", name.to_string_lossy()))
-        }
-    };
+    let range = |name: &CStr, low: i64, high: i64| within(name, PARAMETERS.number(name), low, high);
     let link = match words(c"link").as_deref() {
         None | Some("auto") => config::LinkKind::Auto,
         Some("libfabric") => config::LinkKind::Libfabric,
@@ -169,10 +195,10 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         by_distance: range(c"want_numa_device_assignment", 0, 1)? == 1,
         table: config::Table {
             exclusivity: range(c"exclusivity", 0, MOST)? as u32,
-            flags: range(c"flags", 0, MOST)? as u32 & CAPABILITIES,
+            flags: flags(PARAMETERS.number(c"flags"))?,
             latency: range(c"latency", 0, MOST)? as u32,
             bandwidth: Some(range(c"bandwidth", 0, MOST)? as u32).filter(|share| *share != 0),
-            max_send_size: Some(range(c"max_send_size", 0, 1 << 19)?).filter(|size| *size != 0),
+            max_send_size: max_send_size(PARAMETERS.number(c"max_send_size"))?,
         },
     })
 }
@@ -180,6 +206,30 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_without_send_are_refused_and_those_that_mean_nothing_here_left_out() {
+        for (given, used) in [(15, 15), (1, 1), (9, 9), (0x101, 1), (31, 15)] {
+            assert_eq!(flags(given), Ok(used));
+        }
+        for given in [0, 6, 14, 0x100] {
+            let why = flags(given).expect_err("no message could leave");
+            assert!(why.starts_with(&format!("btl_usnic_flags is {given}, without send (1)")), "{why}");
+        }
+        assert!(flags(-1).is_err());
+    }
+
+    #[test]
+    fn a_fragment_is_longer_than_its_headers() {
+        assert_eq!(max_send_size(0), Ok(None));
+        assert_eq!((max_send_size(1024), max_send_size(1 << 19)), (Ok(Some(1024)), Ok(Some(1 << 19))));
+        for given in [1, 64, 1023, (1 << 19) + 1, -1] {
+            let why = format!(
+                "btl_usnic_max_send_size is {given}; it must be 1024 to 524288, or 0: as eager_limit"
+            );
+            assert_eq!(max_send_size(given), Err(why));
+        }
+    }
 
     #[test]
     fn the_parameters_of_the_original_are_all_there() {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use super::mail::{REPLY, Reply, Request};
 use super::service::{Order, Port};
 use super::{Agent, Counters};
+use crate::btl::usnic::links::about_ports;
 use crate::link::{Folder, Held, Listener, Local, Prober, host, random, user};
 use crate::wire::probe::{Key, Process};
 
@@ -212,8 +213,9 @@ impl Node {
         let (prober, key) = match shared {
             Some(shared) => shared,
             None => {
-                let prober = Prober::open(at.ip(), at.port());
-                (prober.map_err(|why| format!("no socket on {}: {why}", at.ip()))?, self.key)
+                let prober = Prober::open(at.ip(), at.port())
+                    .map_err(|why| format!("no socket on {}: {why}{}", at.ip(), about_ports(why, at.port())));
+                (prober?, self.key)
             }
         };
         let port = prober.port();

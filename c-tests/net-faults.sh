@@ -458,18 +458,6 @@ if [ "$btl" != tcp ]; then
         bed_straight
         finish
     }
-    # Nobody answers until after the check has used up its tries, as where all of a host are stopped.
-    engine_too && begin "no datagram arrives at first contact: 4 ranks on 2 hosts hear of it, and go on when they do" && {
-        bed_filter "meta l4proto udp"
-        launch 2 4 --mca btl_usnic_connectivity_ack_timeout 50 --mca btl_usnic_connectivity_error_num_retries 10 "$alltoall" "$enough_there"
-        need until_true says 'those of 1472 bytes were not, in 11 tries'
-        need running
-        bed_filter
-        need crossing
-        need passes alltoall
-        need silent 'no longer answers'
-        finish
-    }
     # An agent that is not heard is no bad way, while the peer itself is: it has ten seconds to be heard, also on
     # a busy machine.
     for filter in "" " udp length > 1000"; do

@@ -37,11 +37,12 @@ pub(super) fn tell_broken(errno: i32, place: Option<Place>, peers: &[(EndpointId
 pub(super) fn tell_unreached(name: u64, finding: &Finding, up: &impl Upcalls) {
     let (line, host) = (describe(name, finding), up.host());
     match finding.weight {
-        Weight::Fatal => up.doomed(finding.endpoint, name, || match finding.short.0 {
-            true => host.notice("connectivity error: small ok, large bad", &line),
-            false => host.notice("connectivity error: small bad, large ok", &line),
+        Weight::Fatal => up.doomed(finding.endpoint, name, || match (finding.short.0, finding.long.0) {
+            (true, _) => host.notice("connectivity error: small ok, large bad", &line),
+            (false, true) => host.notice("connectivity error: small bad, large ok", &line),
+            (false, false) => host.notice("connectivity error: small bad, large bad", &line),
         }),
-        Weight::Silent => host.notice("connectivity error: small bad, large bad", &line),
+        Weight::Silent => host.notice("nobody answers", &line),
         Weight::Refuted if host.is_verbose() => {
             host.say(&format!("{line}; but the peer has been heard of otherwise, so this job goes on"));
         }

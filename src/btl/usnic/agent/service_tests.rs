@@ -66,7 +66,10 @@ fn agents_of_two_jobs_check_the_way_between_them() {
     let (one, two) = (node(), node());
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     for length in [1472, 8972, 65_507] {
-        assert_eq!(here.check(&there, length, 500), Reply::Checked { id: 3, short: true, long: true });
+        assert_eq!(
+            here.check(&there, length, 500),
+            Reply::Checked { id: 3, short: true, long: true, host: true }
+        );
     }
 }
 
@@ -76,7 +79,7 @@ fn an_agent_without_the_key_answers_as_if_nothing_arrived() {
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     let request =
         Request::Check { id: 3, to: there.agent, key: [6; 16], length: 100, interval_ms: 1, tries: 2 };
-    assert_eq!(here.ask(&request), Reply::Checked { id: 3, short: false, long: false });
+    assert_eq!(here.ask(&request), Reply::Checked { id: 3, short: false, long: false, host: true });
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn records_that_are_none_are_borne() {
         here.local.send(record, None).expect("sent");
     }
     // What can be read as a request to join was one.
-    while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true }) {}
+    while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true, host: true }) {}
 }
 
 #[test]

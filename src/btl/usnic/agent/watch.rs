@@ -100,10 +100,12 @@ pub struct Finding {
 /// What a way that some datagrams do not go means for the peer behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Somebody there has answered, so that it is the way that loses the others: the peer counts as lost.
+    /// It is the way that loses them, because others have come back, or nothing comes back from that host: the peer
+    /// counts as lost.
     Fatal,
-    /// Nothing has been answered, and nothing is heard of the peer. That is silence, as of a process that was
-    /// stopped before it was first sent to, alone on its node: a reason to speak of it, and no end.
+    /// Nothing has been answered, and nothing is heard of the peer; but its host has said that other ports are
+    /// closed, so that datagrams get there. That is the silence of a process that was stopped before it was first
+    /// sent to, alone on its node: a reason to speak of it, and no end.
     Silent,
     /// Datagrams of the peer have been heard, or long ones have been acknowledged by it, since: an agent is
     /// out of order, and not the way.
@@ -111,14 +113,14 @@ pub enum Weight {
 }
 
 impl Weight {
-    /// Of short and long datagrams, whether some have come back; the engine knows better where it has heard of the
-    /// peer itself.
-    fn of(short: bool, long: bool, facts: &PeerFacts) -> Self {
+    /// Of short and long datagrams, whether some have come back, and whether anything has from that host; the engine
+    /// knows better where it has heard of the peer itself.
+    fn of(short: bool, long: bool, host: bool, facts: &PeerFacts) -> Self {
         let is_refuted = if short { facts.took_longest } else { facts.heard };
-        match (is_refuted, short || long) {
+        match (is_refuted, !short && !long && host) {
             (true, _) => Self::Refuted,
-            (false, true) => Self::Fatal,
-            (false, false) => Self::Silent,
+            (false, true) => Self::Silent,
+            (false, false) => Self::Fatal,
         }
     }
 }
@@ -303,11 +305,11 @@ impl Watch {
                 Some(Reply::Answered { id, alive: false }) => {
                     engine.handle_ended(EndpointId::from_raw(id), now)
                 }
-                Some(Reply::Checked { id, short, long }) => {
+                Some(Reply::Checked { id, short, long, host }) => {
                     self.checks.under_way = self.checks.under_way.saturating_sub(1);
                     let endpoint = EndpointId::from_raw(id);
                     let facts = engine.peer(endpoint).filter(|facts| facts.alive);
-                    found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, short, long)));
+                    found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, (short, long, host))));
                 }
                 Some(Reply::Joined { .. }) | None => {}
             }
@@ -316,7 +318,12 @@ impl Watch {
     }
 
     /// What a verdict means; nothing where the way is good.
-    fn judge(&self, endpoint: EndpointId, facts: &PeerFacts, short: bool, long: bool) -> Option<Finding> {
+    fn judge(
+        &self,
+        endpoint: EndpointId,
+        facts: &PeerFacts,
+        (short, long, host): (bool, bool, bool),
+    ) -> Option<Finding> {
         let (contact, check) = (self.contacts.get(&endpoint)?, self.check.as_ref()?);
         if short && long {
             return None;
@@ -335,7 +342,7 @@ impl Watch {
             within: check.interval * (check.tries + 1),
             from: site(own),
             to: site(&contact.agent),
-            weight: Weight::of(short, long, facts),
+            weight: Weight::of(short, long, host, facts),
         })
     }
 }
@@ -406,19 +413,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_answered_in_part_is_fatal_and_only_while_the_peer_does_not_refute_it() {
+    fn only_silence_of_a_host_that_is_reached_is_not_fatal_and_all_is_only_while_the_peer_does_not_refute_it()
+    {
         use Weight::{Fatal, Refuted, Silent};
-        for (short, long, heard, took_longest, weight) in [
-            (true, false, false, false, Fatal),
-            (true, false, true, false, Fatal),
-            (true, false, true, true, Refuted),
-            (false, true, false, false, Fatal),
-            (false, true, true, false, Refuted),
-            (false, false, false, false, Silent),
-            (false, false, true, false, Refuted),
+        for (short, long, host, heard, took_longest, weight) in [
+            (true, false, true, false, false, Fatal),
+            (true, false, true, true, false, Fatal),
+            (true, false, true, true, true, Refuted),
+            (false, true, true, false, false, Fatal),
+            (false, true, true, true, false, Refuted),
+            (false, false, false, false, false, Fatal),
+            (false, false, true, false, false, Silent),
+            (false, false, false, true, false, Refuted),
+            (false, false, true, true, false, Refuted),
         ] {
             let facts = facts(heard, took_longest);
-            assert_eq!(Weight::of(short, long, &facts), weight, "{short} {long} {facts:?}");
+            assert_eq!(Weight::of(short, long, host, &facts), weight, "{short} {long} {host} {facts:?}");
         }
     }
 }

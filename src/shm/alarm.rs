@@ -1,38 +1,41 @@
 //! The alarm of a segment: how its owner sleeps until peers have written something.
 //!
 //! A word of the segment says what the owner sleeps for, and a pipe wakes it. Whoever has written something looks at the
-//! word then, and if it is not 0, takes it away and writes to the pipe: while the owner is awake that is a load of a line
-//! that nobody writes to. Whoever is going to sleep empties the pipe, writes the word, looks once more for what has come
+//! word then, and if it says so, writes to the pipe and takes what the word says away: while the owner is awake that is a load of a
+//! line that nobody writes to. Whoever is going to sleep empties the pipe, writes the word, looks once more for what has come
 //! ([`Alarm::set`] is between the two), and waits for the pipe. So a pipe is empty while anybody sleeps only if the word
 //! is there, and nothing that was written goes unseen; `alarm_model` tries that out.
+//!
+//! Whoever rings may be stopped or killed at any step. Taken before the pipe is written to, the word would be missing meanwhile, and
+//! nobody else would ring. Taken afterwards, it may be that of the next sleep, for which nobody has rung: so each sleep has a
+//! number, and only the word that was seen is taken.
 //!
 //! Each side stores and then loads what the other stores. The half of the barrier that this needs, and that writers have
 //! with each entry, costs nothing where the kernel does the other one ([`across`]).
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rustix::fs::{FileType, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::segment::{Segment, Shared, input, system};
-use crate::error::{Error, Result};
+use super::published::Published;
+use super::segment::{Segment, Shared, system};
+use crate::error::Result;
 use crate::sync::across;
 
 /// What the owner sleeps for; on a line of its own.
 const SLEEPS_AT: usize = 128;
-/// Its pipe: one more than the descriptor, device and inode; and whether the kernel does its half of the barrier.
-const PIPE_AT: usize = 192;
-const DEVICE_AT: usize = 200;
-const INODE_AT: usize = 208;
+/// Its pipe; and whether the kernel does its half of the barrier.
+const PIPE: Published = Published(192);
 const BARRIER_AT: usize = 216;
 
 /// Bits of the word: entries that have come; and room that readers have given back.
 const ENTRIES: u64 = 1;
 const ROOM: u64 = 2;
+/// Above them, the number of the sleep.
+const SLEEP: u64 = 4;
 
 /// Reads that empty a pipe of 64 KiB.
 const DRAINS: usize = 16;
@@ -56,13 +59,9 @@ impl Alarm {
     /// What the system does not give.
     pub fn of(segment: &Segment) -> Result<Self> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(system)?;
-        let stat = fstat(&writes).map_err(system)?;
         let shared = segment.shared().clone();
-        shared.word(DEVICE_AT).store(stat.st_dev, Ordering::Relaxed);
-        shared.word(INODE_AT).store(stat.st_ino, Ordering::Relaxed);
         shared.word(BARRIER_AT).store(across::join().into(), Ordering::Relaxed);
-        // SYNC POINT: alarm (acquired in `Bell::of_peer`)
-        shared.word(PIPE_AT).store(writes.as_raw_fd() as u64 + 1, Ordering::Release);
+        PIPE.publish(&shared, &writes)?;
         Ok(Self { shared, reads, writes })
     }
 
@@ -81,8 +80,10 @@ impl Alarm {
                 break;
             }
         }
-        let word = ENTRIES | if wants_room { ROOM } else { 0 };
-        self.shared.word(SLEEPS_AT).store(word, Ordering::Relaxed);
+        let what = ENTRIES | if wants_room { ROOM } else { 0 };
+        let word = self.shared.word(SLEEPS_AT);
+        let last = word.load(Ordering::Relaxed) & !(ENTRIES | ROOM);
+        word.store(last.wrapping_add(SLEEP) | what, Ordering::Relaxed);
         // SYNC POINT: sleep (the other half in `Bell`)
         across::heavy() || self.shared.word(BARRIER_AT).load(Ordering::Relaxed) == 0
     }
@@ -108,24 +109,8 @@ impl Bell {
     /// # Errors
     /// When there is none, or it cannot be opened.
     pub fn of_peer(shared: &Shared, pid: u32) -> Result<Self> {
-        // SYNC POINT: alarm (released in `Alarm::of`)
-        let number = shared.word(PIPE_AT).load(Ordering::Acquire);
-        let number = number.checked_sub(1).and_then(|number| u32::try_from(number).ok());
-        let number = number.ok_or(Error::BadParameter)?;
         // Open for reading, too, it is never without a reader: that would be a signal.
-        let pipe = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-            .open(format!("/proc/{pid}/fd/{number}"))
-            .map_err(|error| input(&error))?;
-        let stat = fstat(&pipe).map_err(system)?;
-        let is_it = stat.st_dev == shared.word(DEVICE_AT).load(Ordering::Relaxed)
-            && stat.st_ino == shared.word(INODE_AT).load(Ordering::Relaxed)
-            && FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
-        if !is_it {
-            return Err(Error::BadParameter);
-        }
+        let pipe = PIPE.open(shared, pid, true)?;
         let is_light = shared.word(BARRIER_AT).load(Ordering::Relaxed) != 0 && across::join();
         Ok(Self { shared: shared.clone(), pipe: Arc::new(pipe), is_light })
     }
@@ -149,8 +134,9 @@ impl Bell {
         } else {
             fence(Ordering::SeqCst);
         }
-        if self.word().load(Ordering::Relaxed) & what != 0 {
-            self.wake();
+        let word = self.word().load(Ordering::Relaxed);
+        if word & what != 0 {
+            self.wake(word);
         }
     }
 
@@ -159,13 +145,15 @@ impl Bell {
         self.shared.word(SLEEPS_AT)
     }
 
+    /// The owner sleeps as this word says.
     #[cold]
     #[inline(never)]
-    fn wake(&self) {
-        if self.word().swap(0, Ordering::AcqRel) != 0 {
-            // One that is full is as good: it is readable.
-            let _ = rustix::io::write(&*self.pipe, &[1]);
-        }
+    fn wake(&self, word: u64) {
+        // One that is full is as good: it is readable.
+        let _ = rustix::io::write(&*self.pipe, &[1]);
+        // SYNC POINT: sleep. It is rung before it is taken, and another's ring is none for the sleep that follows.
+        let over = word & !(ENTRIES | ROOM);
+        let _ = self.word().compare_exchange(word, over, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -211,18 +199,32 @@ mod tests {
     }
 
     #[test]
+    fn who_rings_late_takes_nothing_of_the_next_sleep() {
+        let (_segment, alarm, bell) = both();
+        alarm.set(false);
+        let seen = bell.word().load(Ordering::Relaxed);
+        alarm.set(false);
+        bell.wake(seen);
+        let mut rung = [0; 9];
+        assert_eq!(rustix::io::read(&alarm.reads, &mut rung), Ok(1));
+        bell.after_entry();
+        assert!(is_off(&alarm));
+    }
+
+    #[test]
     fn only_the_pipe_that_was_told_of_is_rung() {
         let (segment, alarm, _bell) = both();
         let shared = segment.shared();
-        let right = shared.word(PIPE_AT).load(Ordering::Relaxed);
+        let Published(at) = PIPE;
+        let right = shared.word(at).load(Ordering::Relaxed);
         // None, no descriptor, another file, and the pipe with another inode.
         for wrong in [0, u64::MAX, 1 << 20, 1] {
-            shared.word(PIPE_AT).store(wrong, Ordering::Relaxed);
+            shared.word(at).store(wrong, Ordering::Relaxed);
             assert!(Bell::of_peer(shared, std::process::id()).is_err(), "{wrong:#x}");
         }
-        shared.word(PIPE_AT).store(right, Ordering::Relaxed);
+        shared.word(at).store(right, Ordering::Relaxed);
         assert!(Bell::of_peer(shared, 1 << 30).is_err());
-        shared.word(INODE_AT).fetch_add(1, Ordering::Relaxed);
+        shared.word(at + 16).fetch_add(1, Ordering::Relaxed);
         assert!(Bell::of_peer(shared, std::process::id()).is_err());
         assert!(!is_off(&alarm));
     }

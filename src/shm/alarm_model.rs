@@ -5,7 +5,10 @@
 //! the oldest that it may still see. A load may return any store from there on, an exchange takes the last one. A
 //! barrier, of either half, has its side see all that was seen before any barrier before it. Nothing else carries a
 //! view. The pipe is the kernel's: what is written is there at once. It is a defect when the sleeper sleeps, the pipe is
-//! empty, nobody writes any more, and not everything was seen.
+//! empty, nobody writes any more, and not everything was seen that somebody has written who has done what belongs to it.
+//!
+//! One of the writers may stop for ever, between two of its steps: it is killed, or a debugger has it. What it has begun and not
+//! ended wakes nobody, but it keeps nobody from being woken by the other. Of its end itself the sleeper hears elsewhere, if at all.
 //!
 //! With any part of the protocol left out the model must fail, or it proves nothing.
 
@@ -27,9 +30,14 @@ enum Write {
     Entry,
     Barrier,
     Look,
-    Take,
-    Ring,
+    /// By this word the sleeper sleeps.
+    Ring(u8),
+    Take(u8),
 }
+
+/// Bit of the word: the sleeper sleeps. Above it is the number of the sleep.
+const ASLEEP: u8 = 1;
+const NUMBER: u8 = 2;
 
 /// Where the sleeper is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +58,8 @@ struct World {
     /// What has been rung and not been taken out of the pipe.
     pipe: bool,
     writers: [(u8, Write); WRITERS],
+    /// Who goes on no more.
+    stopped: Option<usize>,
     sleeper: Sleep,
     /// Entries that the sleeper has seen, and whether there was a new one in this turn.
     seen: [u8; WRITERS],
@@ -63,7 +73,10 @@ struct Protocol {
     sleeper_has_barrier: bool,
     empties_first: bool,
     looks_again: bool,
-    rings_what_it_takes: bool,
+    rings: bool,
+    rings_first: bool,
+    /// Sleeps have numbers.
+    counts: bool,
 }
 
 const RIGHT: Protocol = Protocol {
@@ -71,7 +84,9 @@ const RIGHT: Protocol = Protocol {
     sleeper_has_barrier: true,
     empties_first: true,
     looks_again: true,
-    rings_what_it_takes: true,
+    rings: true,
+    rings_first: true,
+    counts: true,
 };
 
 impl World {
@@ -82,6 +97,7 @@ impl World {
             barrier: [0; WORDS],
             pipe: false,
             writers: [(0, Write::Entry); WRITERS],
+            stopped: None,
             sleeper: Sleep::Empty,
             seen: [0; WRITERS],
             is_new: false,
@@ -91,6 +107,29 @@ impl World {
     fn store(&mut self, side: usize, word: usize, value: u8) {
         self.views[side][word] = self.memory[word].len() as u8;
         self.memory[word].push(value);
+    }
+
+    /// Forgets stores that nobody can see any more, so that worlds are the same that differ in nothing else.
+    fn forget(mut self) -> Self {
+        let goes_on = |side: &usize| {
+            *side == SLEEPER || self.stopped != Some(*side) && self.writers[*side].0 != ENTRIES
+        };
+        let gone: Vec<usize> = (0..=WRITERS).filter(|side| !goes_on(side)).collect();
+        for side in gone {
+            self.views[side] = std::array::from_fn(|word| self.memory[word].len() as u8 - 1);
+        }
+        for word in 0..WORDS {
+            let oldest = self.views.iter().map(|view| view[word]).min().unwrap_or(0);
+            self.memory[word].drain(..usize::from(oldest));
+            self.views.iter_mut().for_each(|view| view[word] -= oldest);
+            self.barrier[word] = self.barrier[word].saturating_sub(oldest);
+        }
+        self
+    }
+
+    /// An exchange that fails has seen the last store.
+    fn see_last(&mut self, side: usize, word: usize) {
+        self.views[side][word] = self.memory[word].len() as u8 - 1;
     }
 
     /// Everything that a load may return, with the world after it.
@@ -115,10 +154,11 @@ impl World {
     /// What a writer may do next.
     fn write(&self, writer: usize, protocol: Protocol) -> Vec<Self> {
         let (entry, step) = self.writers[writer];
-        if entry == ENTRIES {
+        if entry == ENTRIES || self.stopped == Some(writer) {
             return Vec::new();
         }
         let mut after = self.clone();
+        let is_over = (entry + 1, Write::Entry);
         let next = match step {
             Write::Entry => {
                 after.store(writer, writer, entry + 1);
@@ -133,28 +173,38 @@ impl World {
             Write::Look => {
                 let loads = self.load(writer, SLEEPS).into_iter();
                 let looked = loads.map(|(sleeps, mut after)| {
-                    let next = if sleeps == 0 { (entry + 1, Write::Entry) } else { (entry, Write::Take) };
-                    after.writers[writer] = next;
+                    after.writers[writer] = match (sleeps & ASLEEP != 0, protocol.rings_first) {
+                        (false, _) => is_over,
+                        (true, true) => (entry, Write::Ring(sleeps)),
+                        (true, false) => (entry, Write::Take(sleeps)),
+                    };
                     after
                 });
                 return looked.collect();
             }
-            Write::Take => {
-                let was = self.memory[SLEEPS].last().copied();
-                after.store(writer, SLEEPS, 0);
-                if was == Some(0) || !protocol.rings_what_it_takes {
-                    (entry + 1, Write::Entry)
-                } else {
-                    (entry, Write::Ring)
-                }
+            Write::Ring(word) => {
+                after.pipe |= protocol.rings;
+                if protocol.rings_first { (entry, Write::Take(word)) } else { is_over }
             }
-            Write::Ring => {
-                after.pipe = true;
-                (entry + 1, Write::Entry)
+            Write::Take(word) => {
+                let is_taken = self.memory[SLEEPS].last() == Some(&word);
+                if is_taken {
+                    after.store(writer, SLEEPS, word & !ASLEEP);
+                } else {
+                    after.see_last(writer, SLEEPS);
+                }
+                if is_taken && !protocol.rings_first { (entry, Write::Ring(word)) } else { is_over }
             }
         };
         after.writers[writer] = next;
         vec![after]
+    }
+
+    /// A writer stops, where none has.
+    fn stop(&self, writer: usize) -> Option<Self> {
+        // Before an entry that is to have fewer of them.
+        let may = self.stopped.is_none() && self.writers[writer].1 != Write::Entry;
+        may.then(|| Self { stopped: Some(writer), ..self.clone() })
     }
 
     /// What the sleeper may do next.
@@ -166,7 +216,8 @@ impl World {
                 if protocol.empties_first { Sleep::Say } else { Sleep::Barrier }
             }
             Sleep::Say => {
-                after.store(SLEEPER, SLEEPS, 1);
+                let last = self.memory[SLEEPS].last().map_or(0, |word| word & !ASLEEP);
+                after.store(SLEEPER, SLEEPS, ASLEEP | if protocol.counts { last + NUMBER } else { 0 });
                 if protocol.empties_first { Sleep::Barrier } else { Sleep::Empty }
             }
             Sleep::Barrier => {
@@ -212,12 +263,13 @@ fn explore(protocol: Protocol) -> Result<usize, &'static str> {
         let mut next = world.sleep(protocol);
         (0..WRITERS).for_each(|writer| next.extend(world.write(writer, protocol)));
         if next.is_empty() {
-            if world.seen != [ENTRIES; WRITERS] {
+            if (0..WRITERS).any(|writer| world.seen[writer] < world.writers[writer].0) {
                 return Err("what was written is never seen");
             }
             ends = true;
         }
-        for world in next {
+        next.extend((0..WRITERS).filter_map(|writer| world.stop(writer)));
+        for world in next.into_iter().map(World::forget) {
             if known.insert(world.clone()) {
                 todo.push(world);
             }
@@ -239,7 +291,9 @@ fn no_part_of_the_protocol_can_be_left_out() {
         Protocol { sleeper_has_barrier: false, ..RIGHT },
         Protocol { empties_first: false, ..RIGHT },
         Protocol { looks_again: false, ..RIGHT },
-        Protocol { rings_what_it_takes: false, ..RIGHT },
+        Protocol { rings: false, ..RIGHT },
+        Protocol { rings_first: false, ..RIGHT },
+        Protocol { counts: false, ..RIGHT },
     ];
     for (number, protocol) in wrong.into_iter().enumerate() {
         assert!(explore(protocol).is_err(), "without part {number}");

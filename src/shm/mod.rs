@@ -2,7 +2,7 @@
 //!
 //! Every process has one [`Segment`], an anonymous file of its own, with a [ring](Sender) for each peer that
 //! it sends to and a [bell](Segment::rung) that its peers ring. [`CrossMemory`] copies to and from the private
-//! memory of other processes, and [`Watch`] says when they have ended. The
+//! memory of other processes, and [`Watch`] says when they have ended, or go on as another program ([`Lifeline`]). The
 //! [`Door`] of a process leads to the segment of its present life, and the [`Alarm`] of a segment wakes its owner.
 //! A [`Table`] has a name, by which all processes of a user find it.
 //!
@@ -17,7 +17,9 @@ mod alarm_model;
 mod cross;
 mod door;
 mod inbox;
+mod lifeline;
 mod plate;
+mod published;
 mod ring;
 #[cfg(test)]
 mod ring_model;
@@ -36,6 +38,7 @@ pub use alarm::{Alarm, Bell};
 pub use cross::{CrossMemory, Probe, allow_peers, forbids};
 pub use door::{Door, Life, Outside};
 pub use inbox::{Claim, Claimed};
+pub use lifeline::{Anchor, Lifeline};
 #[cfg(test)]
 pub(crate) use ring::forge;
 pub use ring::{ALIGN, Arrival, Corrupt, ENTRIES, LONGEST, Next, Receiver, Sender, copy};

@@ -6,7 +6,7 @@
 //! The file is sealed against shrinking, or a peer could end us by a signal (SIGBUS).
 //!
 //! ```text
-//! page 0    magic, nonce, whether the owner has ended; what it sleeps for, and by what it is woken
+//! page 0    magic, nonce, whether the owner has ended; what it sleeps for, and by what it is woken; its lifeline
 //! page 1    the bell: a summary, and a bit for each place of the inbox
 //! page 2 …  the inbox: for each peer that sends to the owner, its name and life, and which of its rings it writes
 //!           rings: one for each peer that the owner sends to
@@ -47,7 +47,7 @@ const STAGING: usize = RINGS + SLOTS * STRIDE;
 const LENGTH: usize = STAGING + Staging::SLOTS * Staging::SLOT;
 
 /// What the first page begins with: the layout above, and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu07");
+const MAGIC: u64 = u64::from_le_bytes(*b"hwsmcu08");
 
 /// Words of the first page.
 const MAGIC_AT: usize = 0;

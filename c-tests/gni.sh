@@ -68,8 +68,8 @@ job "objects: memory, keys and addresses of the provider's" objects memory ours
 for where in apart together self; do
     for name in lengths calls matching truncation peeks selection multiples; do job "messages $where: $name" messages $name $where; done
 done
-for name in floods death heirs farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
-for name in lengths truncation peeks multiples floods death farewell threads descriptors; do
+for name in floods death heirs successors farewell threads descriptors; do job "messages apart: $name" messages $name apart; done
+for name in lengths truncation peeks multiples floods death successors farewell threads descriptors; do
     job "messages apart, progress by itself: $name" messages $name apart auto
 done
 job "three processes, of which one is killed" survivors talk

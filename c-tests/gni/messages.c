@@ -764,6 +764,40 @@ static void heirs(void)
     wire[0] = -1;
 }
 
+/* A peer that goes on as another program, under its number: it is gone, and nothing is read of what it has told of. */
+static void successors(void)
+{
+    enum { LONG = 1 << 20 };
+    static char out[LONG], in[LONG];
+    POST(fi_tinject(here->ep, out, 8, here->peer, 1));
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 1, 0, in));
+    next(here->rx, NULL);
+    meet();
+    if (is_child) {
+        POST(fi_tsend(here->ep, out, LONG, NULL, here->peer, 2, out));
+        meet();
+        NEED(dup2(life[0], 0) != 0);
+        close(life[1]);
+        execlp("cat", "cat", NULL);
+        _exit(1);
+    }
+    close(life[0]);
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 3, 0, &in[1]));
+    meet();
+    HOLDS(next_error(here->rx).op_context == &in[1]);
+    POST(fi_trecv(here->ep, in, LONG, NULL, here->peer, 2, 0, &in[2]));
+    HOLDS(next_error(here->rx).op_context == &in[2]);
+    if (fi_tsend(here->ep, out, 8, NULL, here->peer, 4, &out[2]) == 0)
+        HOLDS(next_error(here->tx).op_context == &out[2]);
+    IS(waitpid(child, NULL, WNOHANG), 0);
+    /* That is what the program goes on until. */
+    close(life[1]);
+    NEED(waitpid(child, NULL, 0) != child);
+    child = 0;
+    close(wire[0]);
+    wire[0] = -1;
+}
+
 /* What was sent reaches a peer that looks later, though the sender has closed everything. */
 static void farewell(void)
 {
@@ -873,7 +907,7 @@ int main(int argc, char **argv)
     static const struct one_case all[] = {
         {"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation},
         {"peeks", peeks}, {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death},
-        {"heirs", heirs}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors},
+        {"heirs", heirs}, {"successors", successors}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors},
     };
     if (argc < 2)
         return 2;
@@ -882,7 +916,7 @@ int main(int argc, char **argv)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "descriptors") == 0)
         wait_obj = FI_WAIT_FD;
-    if (strcmp(argv[1], "heirs") == 0)
+    if (strcmp(argv[1], "heirs") == 0 || strcmp(argv[1], "successors") == 0)
         NEED(pipe(life));
     is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use super::stream::{Long, Stream};
 use crate::link::{Lent, stream};
 use crate::shm::{
-    Arrival, Bell, Corrupt, CrossMemory, ENTRIES, LONGEST, NONCE, Next, Receiver, Sender, Shared, has_ended,
+    Arrival, Bell, Corrupt, CrossMemory, ENTRIES, LONGEST, Lifeline, NONCE, Next, Receiver, Sender, Shared,
+    has_ended,
 };
 use crate::wire::gni::stream::{GREETING, TOKEN};
 
@@ -27,6 +28,15 @@ const PIECE: usize = 16 << 10;
 const FAR_PIECE: usize = 256 << 10;
 /// Entries that the kernel holds of a stream that is not read, at most: 16 MiB of the shortest.
 const FAR_ENTRIES: usize = 1 << 20;
+
+/// Which way bytes are copied between the private memory of this process and that of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Across {
+    /// From the peer's.
+    From,
+    /// To the peer's.
+    To,
+}
 
 /// One side of a connection.
 pub struct Mailbox {
@@ -63,6 +73,8 @@ pub(super) struct Peer {
     pub(super) shared: Shared,
     /// Wakes it.
     pub(super) bell: Bell,
+    /// Its program is there.
+    pub(super) lifeline: Lifeline,
     /// The place of the peer's inbox that is rung for.
     pub(super) place: usize,
     pub(super) life: [u8; NONCE],
@@ -299,9 +311,15 @@ impl Mailbox {
     }
 
     /// Copies from or to the private memory of a peer of this node, as it has said; `None` where it has said since that it is
-    /// gone.
-    pub fn copy<R>(&self, copy: impl FnOnce() -> R) -> Option<R> {
-        self.near().and_then(|peer| peer.receiver.copy(copy))
+    /// gone, or its process goes on as another program. What has come from there is that one's then; to there nothing goes, unless
+    /// it begins in the very moment between the look and the copy.
+    pub fn copy<R>(&self, way: Across, copy: impl FnOnce() -> R) -> Option<R> {
+        let peer = self.near()?;
+        let is_there = || !peer.lifeline.is_broken();
+        match way {
+            Across::To => is_there().then(|| peer.receiver.copy(copy))?,
+            Across::From => peer.receiver.copy(copy).filter(|_| is_there()),
+        }
     }
 
     /// This side is gone: a peer of this node begins no copy any more from or to what it was told of.
@@ -316,14 +334,14 @@ impl Mailbox {
         matches!(&self.side, Side::Near(Near { sender, peer: Some(_), .. }) if sender.is_copied())
     }
 
-    /// Whether the process at the other end, on this node, has ended.
+    /// Whether the program at the other end, on this node, has ended.
     pub fn has_ended(&self) -> bool {
-        self.near().is_some_and(|peer| has_ended(peer.pid))
+        self.near().is_some_and(|peer| peer.lifeline.is_broken() || has_ended(peer.pid))
     }
 
-    /// The process at the other end, on this node.
-    pub fn pid(&self) -> Option<u32> {
-        self.near().map(|peer| peer.pid)
+    /// Whether the segment of the peer, on this node, is this one.
+    pub fn is_of_life(&self, life: &[u8; NONCE]) -> bool {
+        self.near().is_some_and(|peer| peer.life == *life)
     }
 
     /// Whether the peer writes by this ring of this life.
@@ -333,7 +351,7 @@ impl Mailbox {
 
     /// The private memory of the peer, which has told what it shows where.
     pub fn memory(&self, address: u64, shown: &[u8; 16]) -> Option<CrossMemory> {
-        CrossMemory::open(self.pid()?, address, shown).ok()
+        CrossMemory::open(self.near()?.pid, address, shown).ok()
     }
 
     /// The number by which the network knows it, where it is one between nodes.

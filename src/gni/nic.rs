@@ -19,19 +19,23 @@ use super::network::Network;
 use super::stream::{Stream, is_no_way};
 use crate::error::{Error, Result};
 use crate::shm::{
-    Alarm, Bell, Claim, Identity, NONCE, Probe, SLOTS, Segment, Sender, Shared, Watch, allow_peers,
+    Alarm, Anchor, Bell, Claim, Identity, Lifeline, NONCE, Probe, SLOTS, Segment, Sender, Shared, Watch,
+    allow_peers, has_ended,
 };
 use crate::wire::gni::datagram::{Attributes, Segment as Place};
 use crate::wire::gni::stream::Greeting;
 
 /// The segment of a peer, and how many mailboxes are in it.
 struct Known {
+    /// By which it is watched.
+    number: u32,
     shared: Shared,
     bell: Bell,
+    lifeline: Lifeline,
     place: Place,
     pid: u32,
     uses: usize,
-    /// Its process has ended.
+    /// Its process has ended, or goes on as another program.
     is_over: bool,
 }
 
@@ -48,12 +52,16 @@ struct Left {
 pub struct Nic {
     segment: Segment,
     alarm: Alarm,
+    /// Breaks with this, after [its end](Segment::end) was said, or without that with the program.
+    _anchor: Anchor,
     probe: Probe,
     shown: [u8; 16],
     free: Vec<(usize, Sender)>,
     left: Vec<Left>,
     peers: HashMap<[u8; NONCE], Known>,
     watch: Watch,
+    /// The number that was given last to a segment that is watched.
+    watched: u32,
     serial: u64,
     network: Option<Network>,
 }
@@ -79,6 +87,7 @@ impl Nic {
         let segment = Segment::make(random_bytes()?)?;
         Ok(Self {
             alarm: Alarm::of(&segment)?,
+            _anchor: Anchor::of(&segment)?,
             segment,
             probe: Probe::new(shown),
             shown,
@@ -86,6 +95,7 @@ impl Nic {
             left: Vec::new(),
             peers: HashMap::new(),
             watch: Watch::default(),
+            watched: 0,
             serial: 0,
             network: None,
         })
@@ -234,16 +244,19 @@ impl Nic {
             let identity = Identity { pid, descriptor, device, inode, nonce };
             let shared = Shared::of_peer(&identity).map_err(|_| Error::Unreachable)?;
             let bell = Bell::of_peer(&shared, pid)?;
-            if !self.is_watched(pid) {
-                self.watch.add(pid, pid);
-            }
-            let place = attributes.segment;
-            self.peers.insert(nonce, Known { shared, bell, place, pid, uses: 0, is_over: false });
+            let lifeline = Lifeline::of_peer(&shared, pid)?;
+            // After four thousand million others, one that was watched then is not any more.
+            self.watched = self.watched.wrapping_add(1);
+            let (number, place) = (self.watched, attributes.segment);
+            self.watch.add_with(number, pid, Some(lifeline.clone()));
+            let known = Known { number, shared, bell, lifeline, place, pid, uses: 0, is_over: false };
+            self.peers.insert(nonce, known);
         }
         let known = self.peers.get_mut(&nonce).filter(|known| known.place == attributes.segment);
         let Some(known) = known else { return Err(Error::Unreachable) };
         known.uses += 1;
         let (shared, bell, pid) = (known.shared.clone(), known.bell.clone(), known.pid);
+        let lifeline = known.lifeline.clone();
         self.serial += 1;
         let claim = Claim {
             name: u64::from(std::process::id()),
@@ -259,7 +272,7 @@ impl Nic {
         match found {
             Ok((receiver, place)) => {
                 receiver.found();
-                near.peer = Some(Peer { receiver, shared, bell, place, life: nonce, ring, pid });
+                near.peer = Some(Peer { receiver, shared, bell, lifeline, place, life: nonce, ring, pid });
                 Ok(())
             }
             Err(error) => {
@@ -274,17 +287,9 @@ impl Nic {
         let Some(known) = self.peers.get_mut(life) else { return };
         known.uses -= 1;
         if known.uses == 0 {
-            let pid = known.pid;
+            self.watch.remove(known.number);
             self.peers.remove(life);
-            if !self.is_watched(pid) {
-                self.watch.remove(pid);
-            }
         }
-    }
-
-    /// Whether a process that lives is known by a segment.
-    fn is_watched(&self, pid: u32) -> bool {
-        self.peers.values().any(|known| known.pid == pid && !known.is_over)
     }
 
     /// A connection is over. Its ring is used again when nobody reads it any more: at once, or when its reader has given
@@ -387,16 +392,29 @@ impl Nic {
         self.alarm.ring();
     }
 
-    /// The processes of peers that have ended; each once.
-    pub fn ended(&mut self) -> Vec<u32> {
-        let ended = self.watch.ended();
-        if !ended.is_empty() {
-            self.segment.sweep(&ended);
-            let known = self.peers.values_mut().filter(|known| ended.contains(&known.pid));
-            known.for_each(|known| known.is_over = true);
-            self.renew();
+    /// The segments whose processes have ended, or go on as other programs; each once.
+    pub fn ended(&mut self) -> Vec<[u8; NONCE]> {
+        let Self { segment, watch, peers, .. } = self;
+        let numbers = watch.ended();
+        if numbers.is_empty() {
+            return Vec::new();
         }
-        ended
+        let (mut lives, mut processes) = (Vec::new(), Vec::new());
+        for (life, known) in peers.iter_mut().filter(|(_, known)| numbers.contains(&known.number)) {
+            if has_ended(known.pid) {
+                processes.push(known.pid);
+            } else if known.shared.has_ended() {
+                // It was closed as it should be, and its process goes on.
+                watch.add(known.number, known.pid);
+                continue;
+            }
+            known.is_over = true;
+            segment.clear(life);
+            lives.push(*life);
+        }
+        segment.sweep(&processes);
+        self.renew();
+        lives
     }
 }
 
@@ -408,6 +426,7 @@ impl Drop for Nic {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mailbox::Across;
     use super::*;
 
     fn pair() -> (Nic, Mailbox, Nic, Mailbox) {
@@ -527,6 +546,32 @@ mod tests {
         assert_ne!(taken(&mut one), ring);
         one.peers.values_mut().for_each(|known| known.is_over = true);
         assert!(taken(&mut one) == ring && one.peers.is_empty());
+    }
+
+    #[test]
+    fn a_peer_is_gone_when_its_program_is_and_not_when_it_has_closed_its_domain() {
+        let (mut one, here, two, _there) = pair();
+        let life = two.segment.identity().nonce;
+        assert!(one.ended().is_empty());
+        drop(two);
+        // Children of other tests may have the end of the lifeline until they call execve(2).
+        while !here.has_ended() {}
+        assert!(one.ended().is_empty(), "that was in order");
+        assert_eq!(here.copy(Across::From, || ()), None);
+        let (mut one, here, mut two, _there) = pair();
+        assert_eq!([Across::From, Across::To].map(|way| here.copy(way, || ())), [Some(()), Some(())]);
+        // As execve(2) closes it.
+        let other = Segment::make([7; NONCE]).expect("memory");
+        two._anchor = Anchor::of(&other).expect("a pipe");
+        while !here.has_ended() {}
+        let mut has_copied = false;
+        assert_eq!(here.copy(Across::To, || has_copied = true), None);
+        assert!(!has_copied, "to the memory of whoever is there now");
+        assert_eq!(here.copy(Across::From, || ()), None, "from it");
+        assert!(here.is_of_life(&two.segment.identity().nonce) && !here.is_of_life(&life));
+        assert_eq!(one.ended(), [two.segment.identity().nonce]);
+        assert!(one.ended().is_empty(), "each once");
+        assert!((0..SLOTS).all(|place| one.segment.claimant(place).is_err()), "its claims are gone");
     }
 
     #[test]

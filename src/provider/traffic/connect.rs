@@ -10,7 +10,7 @@ use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::matching::Leftover;
 use crate::engine::time::Instant;
 use crate::gni::datagram::Heard;
-use crate::gni::{Place, Sent};
+use crate::gni::{Mailbox, Place, Sent};
 use crate::wire::gni::context::is_scalable;
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::mailbox;
@@ -107,7 +107,7 @@ impl Traffic {
         self.set_timer();
     }
 
-    /// Processes that have ended take their endpoints with them.
+    /// Programs that have ended take their endpoints with them.
     fn bury(&mut self, now: Instant) {
         let Some(nic) = &mut self.nic else { return };
         let ended = nic.ended();
@@ -116,8 +116,8 @@ impl Traffic {
         }
         for context in self.contexts.iter().flatten() {
             for peer in &context.peers {
-                let pid = peer.mailbox.as_ref().and_then(|mailbox| mailbox.pid());
-                if pid.is_some_and(|pid| ended.contains(&pid)) {
+                let is_of = |mailbox: &Mailbox| ended.iter().any(|life| mailbox.is_of_life(life));
+                if peer.mailbox.as_ref().is_some_and(is_of) {
                     self.engine.peer_died(peer.name, now);
                 }
             }

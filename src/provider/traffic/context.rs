@@ -21,7 +21,7 @@ use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
 use crate::error::Error;
-use crate::gni::{Mailbox, Place as Far};
+use crate::gni::{Across, Mailbox, Place as Far};
 use crate::shm::CrossMemory;
 use crate::sync::EngineCell;
 use crate::wire::gni::context;
@@ -251,6 +251,7 @@ impl Peer {
             // It is forbidden after all.
             Some(Err(Error::System(libc::EPERM | libc::ENOSYS))) => None,
             Some(Err(_)) if mailbox.has_ended() => Some(Err(Errno(libc::ECONNRESET))),
+        way: Across,
             Some(Err(_)) => Some(Err(Errno(libc::EFAULT))),
         }
     }

@@ -5,18 +5,15 @@
 //! may be lost: where nobody reads for long, there is no room for more. Those of other nodes come and go by a
 //! [courier](super::courier) of the endpoint.
 
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::courier::{Come, Contacts, Courier, Place};
+use crate::link::sender::{self, Sender};
 use crate::sync::fork::Own;
 use crate::wire::gni::context::whole;
 use crate::wire::gni::datagram::{Key, LEN, NameId};
@@ -58,8 +55,8 @@ pub struct Service {
 
 /// What the service hears.
 pub enum Heard<'a> {
-    /// A datagram.
-    Datagram(&'a [u8]),
+    /// A datagram; and which process of this node has sent it, as the kernel says, where it is one of this node.
+    Datagram(&'a [u8], Option<u32>),
     /// Nobody answers for these devices and ids any more, unless somebody has changed the way there.
     Nobody(&'a [(u32, u32)]),
 }
@@ -193,7 +190,7 @@ impl Service {
         for (_, courier) in &self.couriers {
             for _ in 0..most {
                 match courier.receive(&mut self.contacts, &self.key) {
-                    Some(Come::Datagram(envelope)) => hear(Heard::Datagram(envelope.bytes())),
+                    Some(Come::Datagram(envelope)) => hear(Heard::Datagram(envelope.bytes(), None)),
                     Some(Come::Nobody(who)) => hear(Heard::Nobody(&who)),
                     Some(Come::Stranger) => self.strangers += 1,
                     None => break,
@@ -204,7 +201,7 @@ impl Service {
             for _ in 0..most {
                 let mut bytes = [0; LEN + 1];
                 match receive(&of.fd, &mut bytes) {
-                    Some(Ok(length)) => hear(Heard::Datagram(&bytes[..length])),
+                    Some(Ok((length, process))) => hear(Heard::Datagram(&bytes[..length], Some(process))),
                     Some(Err(())) => self.strangers += 1,
                     None => break,
                 }
@@ -218,22 +215,12 @@ impl Service {
     }
 }
 
-/// The next datagram; an error is a stranger's.
-fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> Option<Result<usize, ()>> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut room);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let message = loop {
-        match rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
-            Err(Errno::INTR) => {}
-            other => break other.ok()?,
-        }
-    };
-    let own = rustix::process::geteuid();
-    let is_own = control.drain().any(
-        |part| matches!(part, RecvAncillaryMessage::ScmCredentials(credentials) if credentials.uid == own),
-    );
-    Some(if is_own { Ok(message.bytes) } else { Err(()) })
+/// The next datagram, how long it is, and of which process; an error is a stranger's.
+fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> Option<Result<(usize, u32), ()>> {
+    let (length, sender) = sender::receive(fd, bytes).ok()?;
+    let own = rustix::process::geteuid().as_raw();
+    let process = sender.filter(|Sender { user, .. }| *user == own).map(|Sender { process, .. }| process);
+    Some(process.map(|process| (length, process)).ok_or(()))
 }
 
 #[cfg(test)]
@@ -247,7 +234,7 @@ mod tests {
 
     fn bytes(heard: &Heard<'_>) -> Option<Vec<u8>> {
         match heard {
-            Heard::Datagram(bytes) => Some(bytes.to_vec()),
+            Heard::Datagram(bytes, _) => Some(bytes.to_vec()),
             Heard::Nobody(_) => None,
         }
     }
@@ -280,6 +267,20 @@ mod tests {
         two.release(device(), 2);
         assert_eq!(one.send(device(), 2, b"late"), Sent::Nobody);
         one.bind(device(), 2).expect("free again");
+    }
+
+    #[test]
+    fn a_datagram_comes_with_its_process() {
+        let mut service = Service::new([0; 16]).expect("sockets");
+        service.bind(device(), 4).expect("free");
+        assert_eq!(service.send(device(), 4, b"mine"), Sent::Done);
+        let mut processes = Vec::new();
+        service.receive(9, |heard| {
+            if let Heard::Datagram(_, process) = heard {
+                processes.push(process);
+            }
+        });
+        assert_eq!(processes, [Some(std::process::id())]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! a third.
 //!
 //! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes;
-//! `stream`, bytes of a connection;
+//! `stream`, bytes of a connection; `sender`, datagrams within a node and whose they are;
 //! `folder`, where the processes of a node find each other and see who lives; `local`, records between
 //! them; `wait` for all of them.
 //!
@@ -34,6 +34,7 @@ mod probe;
 mod random;
 mod receive;
 mod send;
+pub mod sender;
 mod socket;
 pub mod stream;
 mod udp;

@@ -23,8 +23,20 @@ enum Age {
 impl Engine {
     /// Somebody has sent these bytes, on this way.
     pub fn handle_datagram(&mut self, bytes: &[u8], route: Route, now: Instant) {
+        self.handle_datagram_of(None, bytes, route, now);
+    }
+
+    /// The same of this process, if it is known which: the segment that it tells of is taken for one of its own, whatever it says.
+    pub fn handle_datagram_of(&mut self, process: Option<u32>, bytes: &[u8], route: Route, now: Instant) {
         match Datagram::parse(bytes, &self.settings.key) {
-            Ok(datagram) => self.hear(&datagram, route, now),
+            Ok(mut datagram) => {
+                if let (Some(process), Body::Request(told) | Body::Response(told)) =
+                    (process, &mut datagram.body)
+                {
+                    told.segment.pid = process;
+                }
+                self.hear(&datagram, route, now);
+            }
             Err(Malformed::Forged) => self.counters.forged += 1,
             Err(Malformed::Version(foreign)) => self.hear_foreign(&foreign, route, now),
             Err(Malformed::Length | Malformed::Kind) => self.counters.malformed += 1,

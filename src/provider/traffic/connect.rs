@@ -55,9 +55,9 @@ impl Traffic {
         let mut nobody = Vec::new();
         if let Some(service) = service {
             service.receive(TURN, |heard| match heard {
-                Heard::Datagram(bytes) => {
+                Heard::Datagram(bytes, process) => {
                     *moved += 1;
-                    engine.handle_datagram(bytes, Route(0), now);
+                    engine.handle_datagram_of(process, bytes, Route(0), now);
                 }
                 Heard::Nobody(names) => nobody.extend_from_slice(names),
             });

@@ -234,6 +234,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Forgets peers of an endpoint that are in no address vector and with which there is no connection, but for as many as are
+    /// remembered.
+    pub fn trim(&mut self, endpoint: EndpointId) {
+        let spare = self.range(endpoint).filter(|(_, pair)| pair.is_spare()).map(|(place, _)| *place);
+        let beyond: Vec<Place> = spare.skip(self.settings.unmapped).collect();
+        for place in beyond {
+            self.forget(place);
+        }
+    }
+
     /// Something is to be sent to a peer, which need not be in the address vector. Whatever state this says: if it is
     /// not connected, [`Event::Connected`] or [`Event::Ended`] is going to tell what came of it.
     ///

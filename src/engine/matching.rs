@@ -299,6 +299,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.posted.iter()
     }
 
+    /// The sources that posted receives name, each as often as one does.
+    pub fn sources(&self) -> impl Iterator<Item = u64> {
+        self.posted.sources()
+    }
+
     /// How many receives are posted.
     pub fn posted(&self) -> usize {
         self.posted.len()

@@ -184,6 +184,14 @@ impl Av {
         }
     }
 
+    /// All peers, as they are named.
+    pub fn each(&self, say: impl FnMut(&NameId)) {
+        match &self.names {
+            Held::Here(names, _) => names.with(|names| names.each(say)),
+            Held::Named(names) => names.each(say),
+        }
+    }
+
     /// Adds what was found, and says so as the caller wants it; answers what the call answers.
     fn insert(&self, found: Found, told: &Told<'_>) -> Outcome<c_int> {
         self.names.check_writable()?;

@@ -1,5 +1,7 @@
 //! [`Errno`]: what a call of libfabric's failed with, `fi_errno(3)`.
 
+use crate::error::Error;
+
 /// A positive code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -56,5 +58,17 @@ impl Errno {
 impl From<rustix::io::Errno> for Errno {
     fn from(error: rustix::io::Errno) -> Self {
         Self(error.raw_os_error())
+    }
+}
+
+/// What came of something that was wanted of the system.
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotFound => Self::NOENT,
+            Error::OutOfResource => Self::NOMEM,
+            Error::System(code) => Self(code),
+            _ => Self::INVAL,
+        }
     }
 }

@@ -124,6 +124,11 @@ impl Names {
         Ok(peer)
     }
 
+    /// All of them.
+    pub fn each(&self, mut say: impl FnMut(&NameId)) {
+        self.places.iter().filter_map(|place| place.peer.as_ref()).for_each(|known| say(&known.id));
+    }
+
     /// The number of a peer in this life, or in whichever, the lowest if there are several.
     pub fn find(&self, peer: &NameId) -> Option<u64> {
         let is_it = |place: &Place| place.peer.is_some_and(|known| known.is(peer));

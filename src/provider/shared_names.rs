@@ -8,7 +8,6 @@ use std::net::Ipv4Addr;
 use super::errno::{Errno, Outcome};
 use super::names::{Known, Numbers};
 use super::{resolve, sys};
-use crate::error::Error;
 use crate::shm::{Access, Entry, PLACES, Table};
 use crate::wire::gni::datagram::NameId;
 use crate::wire::gni::name::{LEN, Name};
@@ -22,15 +21,6 @@ pub(super) struct SharedNames {
 }
 
 const _: () = assert!(size_of::<Entry>() == LEN && PLACES <= 1 << 31);
-
-fn errno(error: Error) -> Errno {
-    match error {
-        Error::NotFound => Errno::NOENT,
-        Error::OutOfResource => Errno::NOMEM,
-        Error::System(code) => Errno(code),
-        _ => Errno::INVAL,
-    }
-}
 
 fn entry_of(name: &Name) -> Entry {
     let bytes = name.emit();
@@ -56,7 +46,7 @@ impl SharedNames {
             return Err(Errno::NOMEM);
         }
         let kind = u64::from(numbers.unwrap_or(Numbers::Table).kind());
-        let table = Table::open(name, kind, access).map_err(errno)?;
+        let table = Table::open(name, kind, access).map_err(Errno::from)?;
         let found = Numbers::from_kind(table.kind()).ok_or(Errno::INVAL)?;
         if numbers.is_some_and(|numbers| numbers != found) {
             return Err(Errno::INVAL);
@@ -114,7 +104,7 @@ impl SharedNames {
     /// `FI_ENOMEM`: there are too many.
     pub(super) fn insert(&self, peer: &Known) -> Outcome<u64> {
         let number = |place, generation| self.number(place, generation);
-        self.table.insert(&entry_of(&peer.name), number).map_err(errno)
+        self.table.insert(&entry_of(&peer.name), number).map_err(Errno::from)
     }
 
     /// Removes a peer.
@@ -125,6 +115,12 @@ impl SharedNames {
         let (place, generation, _) = self.entry(number)?;
         // Who has removed it meanwhile has done what was wanted of nobody.
         self.table.remove(place, generation).map_err(|_| Errno::INVAL)
+    }
+
+    /// All of them.
+    pub(super) fn each(&self, mut say: impl FnMut(&NameId)) {
+        let names = (0..self.table.used()).filter_map(|place| name_of(&self.table.get(place)?.1));
+        names.for_each(|name| say(&resolve::known(name, &self.own).id));
     }
 
     /// The number of a peer, in whichever life, the lowest if there are several.

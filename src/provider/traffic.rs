@@ -5,7 +5,7 @@
 //! * `rma`: what is done to the memory of peers; `target`, `atomic`: what they do here; `fence`: what waits for all before.
 //! * `short`: the short way of messages that are taken as they come.
 //! * `triggered`: what begins when a counter has come so far, and the work that a domain queues.
-//! * `connect`: connections; `closing`: endpoints that are closed. `rest`: what is slept on.
+//! * `connect`: connections; `forget`: peers that are none any more; `closing`: endpoints that are closed. `rest`: what is slept on.
 //! * `far`: the streams of peers on other nodes; `landing`: long messages that come by them. `vain`: who looks for nothing.
 //!
 //! A short message goes through the mailbox of its connection; a longer one is told of there and read by its receiver
@@ -35,6 +35,7 @@ mod far;
 #[cfg(test)]
 mod far_tests;
 mod fence;
+mod forget;
 #[cfg(test)]
 mod kept_tests;
 mod landing;

@@ -165,6 +165,11 @@ impl<R: Copy> Posted<R> {
         receives.filter_map(|(index, receive)| Some((ReceiveId(self.nodes.key(index)?), receive.token)))
     }
 
+    /// The sources that they name.
+    pub(super) fn sources(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter(ORDER, self.order).filter_map(|(_, receive)| receive.wanted.source)
+    }
+
     /// Takes those out that only want messages of this source; all, if none is given. Oldest first.
     pub(super) fn take_all(&mut self, of: Option<u64>) -> Vec<R> {
         let mut tokens = Vec::new();

@@ -72,6 +72,7 @@ impl Traffic {
         if now.nanos() >= self.watch_at {
             self.watch_at = now.nanos() + WATCH;
             self.bury(now);
+            self.forget_peers();
             self.give_up_streams(now);
             self.lose_silent(now);
             self.call_again(now);
@@ -328,6 +329,8 @@ impl Traffic {
         there.closing = None;
         there.memory = None;
         there.past = std::mem::replace(&mut there.name.incarnation, there.asked);
+        context.departures += 1;
+        there.gone_at = context.departures;
         if let Some(vc) = there.vc.take() {
             self.vcs.remove(&vc);
         }

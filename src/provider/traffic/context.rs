@@ -14,6 +14,7 @@ use super::super::names::{Known, NOBODY};
 use super::super::regions::Regions;
 use super::buffer::Buffer;
 use super::ending::Instead;
+use super::forget::KEPT;
 use super::rma::{Operation, Waiting};
 use super::shared::Queue;
 use super::target::Target;
@@ -208,6 +209,8 @@ pub(super) struct Peer {
     pub(super) failed: Option<i32>,
     /// The life of it that was connected, or wanted, last.
     pub(super) past: u64,
+    /// When it went, of all that did; 0: it never has.
+    pub(super) gone_at: u64,
     /// Why no message of a life of it comes any more, and which that is; until there is another connection.
     pub(super) over: Option<(u64, i32)>,
     /// The peer knows that; it has been heard.
@@ -230,6 +233,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// There is a connection, or there is going to be one, or something is to be looked for.
+    pub(super) fn is_busy(&self) -> bool {
+        let waits = !self.queue.is_empty() || !self.held.is_empty();
+        waits || self.vc.is_some() || self.mailbox.is_some() || self.is_ready || self.is_polled
+    }
+
     /// Why no message of it comes any more, if it is known that its life is over: that of an address which names none goes on
     /// with the next.
     #[inline]
@@ -242,16 +251,16 @@ impl Peer {
     /// endpoint since: then that memory is not what it was any more.
     pub(super) fn copy(
         &self,
+        way: Across,
         copy: impl FnOnce(CrossMemory) -> crate::error::Result<()>,
     ) -> Option<Result<(), Errno>> {
         let (memory, mailbox) = (self.memory?, self.mailbox.as_ref()?);
-        match mailbox.copy(|| copy(memory)) {
+        match mailbox.copy(way, || copy(memory)) {
             None | Some(Err(Error::System(libc::ESRCH))) => Some(Err(Errno(libc::ECONNRESET))),
             Some(Ok(())) => Some(Ok(())),
             // It is forbidden after all.
             Some(Err(Error::System(libc::EPERM | libc::ENOSYS))) => None,
             Some(Err(_)) if mailbox.has_ended() => Some(Err(Errno(libc::ECONNRESET))),
-        way: Across,
             Some(Err(_)) => Some(Err(Errno(libc::EFAULT))),
         }
     }
@@ -305,7 +314,11 @@ pub(super) struct Context {
     pub(super) pulls: Slab<Pull>,
     pub(super) operations: Slab<Operation>,
     pub(super) peers: Vec<Peer>,
-    by_name: HashMap<(u32, u32), u32>,
+    pub(super) by_name: HashMap<(u32, u32), u32>,
+    /// Places of peers that were forgotten; how many others there are when it is looked for more; and how often one has gone.
+    pub(super) forgotten: Vec<u32>,
+    pub(super) many: usize,
+    pub(super) departures: u64,
     addresses: Vec<Address>,
     version: u64,
     /// Messages that were claimed, by the context of who has.
@@ -348,6 +361,9 @@ impl Context {
             operations: Slab::new(),
             peers: Vec::new(),
             by_name: HashMap::new(),
+            forgotten: Vec::new(),
+            many: 2 * KEPT,
+            departures: 0,
             addresses: Vec::new(),
             version: 0,
             claimed: HashMap::new(),
@@ -429,36 +445,48 @@ impl Context {
     pub(super) fn peer_named(&mut self, name: NameId) -> u32 {
         let endpoint = context::whole(name.cdm_id);
         let whole = (endpoint != name.cdm_id).then(|| self.peer_named(NameId { cdm_id: endpoint, ..name }));
-        let next = self.peers.len() as u32;
-        let peer = *self.by_name.entry((name.device, name.cdm_id)).or_insert(next);
-        if peer == next {
-            self.peers.push(Peer {
-                name,
-                whole: whole.unwrap_or(peer),
-                asked: 0,
-                far: None,
-                vc: None,
-                mailbox: None,
-                is_connected: false,
-                failed: None,
-                past: 0,
-                over: None,
-                is_heard: false,
-                is_polled: false,
-                is_ready: false,
-                closing: None,
-                memory: None,
-                queue: VecDeque::new(),
-                held: VecDeque::new(),
-                target: Target::default(),
-                number: (u64::MAX, NOBODY),
-            });
-        } else if let Some(known) = self.peers.get_mut(peer as usize)
+        let known = self.by_name.get(&(name.device, name.cdm_id)).copied();
+        let Some(peer) = known else { return self.meet_peer(name, whole) };
+        if let Some(known) = self.peers.get_mut(peer as usize)
             && known.vc.is_none()
             && name.incarnation > known.name.incarnation
         {
             known.name = name;
         }
+        peer
+    }
+
+    /// One that was not known, in a place of its own.
+    fn meet_peer(&mut self, name: NameId, whole: Option<u32>) -> u32 {
+        let next = self.peers.len() as u32;
+        let peer = self.forgotten.pop().unwrap_or(next);
+        let there = Peer {
+            name,
+            whole: whole.unwrap_or(peer),
+            asked: 0,
+            far: None,
+            vc: None,
+            mailbox: None,
+            is_connected: false,
+            failed: None,
+            past: 0,
+            gone_at: 0,
+            over: None,
+            is_heard: false,
+            is_polled: false,
+            is_ready: false,
+            closing: None,
+            memory: None,
+            queue: VecDeque::new(),
+            held: VecDeque::new(),
+            target: Target::default(),
+            number: (u64::MAX, NOBODY),
+        };
+        match self.peers.get_mut(peer as usize) {
+            Some(place) => *place = there,
+            None => self.peers.push(there),
+        }
+        self.by_name.insert((name.device, name.cdm_id), peer);
         peer
     }
 

@@ -214,9 +214,23 @@ static void descriptors(void)
         NEED(setrlimit(RLIMIT_NOFILE, &usual));
         is_enough = code == 0;
         refusals += code != 0;
+        HOLDS(code == 0 || code == -FI_EMFILE);
         if (code == 0)
             IS(fi_close(&ep->fid), 0);
         open_at(&place, &end);
+        if (more == 0) {
+            char name[48];
+            size_t size = sizeof(name);
+            fi_addr_t peer = 0;
+            IS(fi_getname(&end.ep->fid, name, &size), 0);
+            NEED((next = open("/dev/null", O_RDONLY)) < 0);
+            close(next);
+            few.rlim_cur = next;
+            NEED(setrlimit(RLIMIT_NOFILE, &few));
+            IS(fi_av_insert(end.av, name, 1, &peer, 0, NULL), -FI_EMFILE);
+            NEED(setrlimit(RLIMIT_NOFILE, &usual));
+            IS(fi_av_insert(end.av, name, 1, &peer, 0, NULL), 1);
+        }
         close_end(&end);
         leave(&place);
     }

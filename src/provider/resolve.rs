@@ -68,7 +68,7 @@ pub(super) fn is_own(address: Ipv4Addr) -> Outcome<bool> {
 
 /// The addresses of this node.
 pub(super) fn own() -> Outcome<Vec<Ipv4Addr>> {
-    let interfaces = Interface::all().map_err(|_| Errno::NODATA)?;
+    let interfaces = Interface::all()?;
     Ok(interfaces.iter().filter_map(address_of).collect())
 }
 

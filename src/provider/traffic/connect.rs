@@ -375,7 +375,7 @@ impl Traffic {
     /// `FI_EADDRINUSE`: there is one, or somebody has the port. What the system does not give.
     pub fn open(&mut self, name: NameId, far: Option<Place>) -> Outcome<u32> {
         if self.nic.is_none() {
-            let nic = crate::gni::Nic::make().map_err(|_| Errno::NOMEM)?;
+            let nic = crate::gni::Nic::make()?;
             self.service = Some(crate::gni::Service::new(super::KEY).map_err(|error| system(&error))?);
             self.nic = Some(nic);
             if let Err(error) = self.rest_on_nic() {

@@ -99,7 +99,7 @@ impl Traffic {
             let rest = Rest::new()?;
             if let Some(nic) = &mut self.nic {
                 rest.add(nic.alarm(), false)?;
-                rest.add(nic.deaths().map_err(|_| Errno::NOMEM)?, true)?;
+                rest.add(nic.deaths()?, true)?;
             }
             if let Some(network) = self.nic.as_ref().and_then(|nic| nic.streams()) {
                 rest.add(network.begins(), true)?;
@@ -125,7 +125,7 @@ impl Traffic {
     pub(super) fn rest_on_nic(&mut self) -> Outcome<()> {
         let Self { rest: Some(rest), nic: Some(nic), .. } = self else { return Ok(()) };
         rest.add(nic.alarm(), false)?;
-        rest.add(nic.deaths().map_err(|_| Errno::NOMEM)?, true)?;
+        rest.add(nic.deaths()?, true)?;
         self.rouse();
         Ok(())
     }

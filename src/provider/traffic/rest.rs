@@ -70,6 +70,13 @@ impl Rest {
         }
     }
 
+    /// Has the timer be readable before long, unless it is going to be, or is.
+    fn wake_soon(&mut self, now: u64) {
+        if self.due.is_none_or(|due| due > now + SOON) {
+            self.wake_at(Some(now + SOON), false, now);
+        }
+    }
+
     /// Has the timer be readable at a time, or never; within [`DOZE`] where something may come without a sign.
     fn wake_at(&mut self, due: Option<u64>, dozes: bool, now: u64) {
         let due = if dozes {
@@ -210,10 +217,15 @@ impl Traffic {
         }
     }
 
-    /// The engine has something to say, soon.
+    /// The engine has something to say, soon: also who sees to connections only hears of it, for whoever is in here may not look
+    /// again.
     pub(super) fn stir(&mut self) {
         self.is_stirred = true;
         self.rouse();
+        let now = self.clock.nanos();
+        if let Some(rest) = &mut self.rest {
+            rest.wake_soon(now);
+        }
     }
 
     /// Has sleepers woken when something is due.

@@ -43,6 +43,19 @@ fn who_was_woken_and_finds_nothing_more_to_do_is_woken_again() {
     assert!(is_awake(&asleep));
 }
 
+#[test]
+fn who_sees_to_connections_only_is_woken_when_there_is_something_to_be_said() {
+    let side = Side::new();
+    let control = side.with(Traffic::rests).expect("something to sleep on").control;
+    while side.with(Traffic::control_again) {}
+    assert!(!is_awake(&control));
+    side.with(Traffic::stir);
+    // There is no limit of time: a wake-up that is lost is a test that does not end.
+    while !is_awake(&control) {}
+    side.with(Traffic::control_again);
+    assert!(!is_awake(&control), "it is said");
+}
+
 /// That a peer has no room is known to whoever sleeps, and what has room again wakes it.
 #[test]
 fn who_looks_for_room_in_vain_wakes_nobody() {

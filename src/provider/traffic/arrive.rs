@@ -168,13 +168,29 @@ impl Context {
             let has_landed = mailbox.number().is_some() && self.land(peer)?;
             return Ok(if has_landed { None } else { Some(Left::Nothing) });
         }
-        if self.place_is_missing() && !self.may_read(peer) {
-            return Ok(Some(Left::Something));
+        let mut judged = None;
+        if self.place_is_missing() {
+            let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
+            judged = mailbox.and_then(|mailbox| mailbox.next_kind());
+            // Of a peer of this node what is no entry yet may be one in a moment. The end of a stream is none.
+            let is_near = mailbox.is_some_and(|mailbox| mailbox.number().is_none());
+            if judged.is_none() && is_near || !self.may_read(peer, judged) {
+                return Ok(Some(Left::Something));
+            }
         }
+        self.take_next(peer, judged)
+    }
+
+    /// Takes the next entry of a peer. Where it was judged by its kind whether it may be read, it is of that kind, or the peer has
+    /// written there again.
+    pub(super) fn take_next(&mut self, peer: u32, judged: Option<u8>) -> Result<Option<Left>, Lost> {
         let mailbox = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut());
         let Some(arrival) = mailbox.map_or(Ok(None), Mailbox::take).map_err(|_| Lost)? else {
             return Ok(Some(Left::Nothing));
         };
+        if judged.is_some_and(|kind| kind != arrival.tag) {
+            return Err(Lost);
+        }
         let heard = if arrival.is_cut { None } else { self.hear(peer, arrival.tag, arrival.bytes) };
         if let Some(mailbox) = self.peers.get_mut(peer as usize).and_then(|there| there.mailbox.as_mut()) {
             mailbox.release();
@@ -201,14 +217,13 @@ impl Context {
         self.tagged.kept().bytes + self.untagged.kept().bytes
     }
 
-    /// Whether the next entry of a peer is read nevertheless: it takes no room; or what is behind it may be what an
+    /// Whether the next entry of a peer, of this kind, is read nevertheless: it takes no room; or what is behind it may be what an
     /// operation waits for, for mailboxes are read in order; or there will be no later. Messages that are received meanwhile are
     /// owed their entries. Where there is a place for these, some are [let in](Traffic::let_in).
     #[cold]
     #[inline(never)]
-    fn may_read(&mut self, peer: u32) -> bool {
-        let mailbox = self.peers.get(peer as usize).and_then(|there| there.mailbox.as_ref());
-        if !mailbox.and_then(|mailbox| mailbox.next_kind()).is_some_and(mailbox::takes_room) {
+    fn may_read(&mut self, peer: u32, kind: Option<u8>) -> bool {
+        if !kind.is_some_and(mailbox::takes_room) {
             return true;
         }
         if self.is_last || self.is_awaited(peer) {

@@ -6,7 +6,7 @@ use super::super::wait::Beside;
 use super::buffer::Buffer;
 use super::far_tests;
 use super::tests::{Side, pair, some, stir};
-use super::{Act, Look, Traffic, Want};
+use super::{Act, Context, Look, Lost, Traffic, Want};
 use crate::link::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,6 +27,21 @@ pub(super) fn flood(from: &Side, to: &Side, length: usize) {
             from.ended(&from.transmit);
         }
     }
+}
+
+#[test]
+fn who_writes_again_where_an_entry_was_judged_by_its_kind_is_lost() {
+    let [one, two] = pair();
+    (0..2).for_each(|_| one.send(b"word", 1, 5).expect("sent"));
+    let of_peer = |take: &dyn Fn(&mut Context) -> bool| {
+        two.with(|traffic| take(traffic.context(two.slot).expect("open")))
+    };
+    let kind = |context: &Context| {
+        let mailbox = context.peers[0].mailbox.as_ref().expect("connected");
+        mailbox.next_kind().expect("a message")
+    };
+    assert!(of_peer(&|context| context.take_next(0, Some(kind(context))).is_ok()));
+    assert!(of_peer(&|context| matches!(context.take_next(0, Some(kind(context) + 1)), Err(Lost))));
 }
 
 #[test]

@@ -225,6 +225,17 @@ impl Traffic {
         }
     }
 
+    /// Puts entries that are owed into places that have become free; it is tried again where there is none.
+    fn settle(&mut self, slot: u32, peer: u32) {
+        let Ok(context) = self.context(slot) else { return };
+        if context.owes() {
+            context.settle();
+            if context.owes() {
+                self.look_again(slot, peer);
+            }
+        }
+    }
+
     /// Does what there is to be done.
     #[inline]
     pub fn progress(&mut self) -> Found {
@@ -397,14 +408,7 @@ impl Traffic {
             self.visited = Some((slot, peer)).filter(|_| index < known);
             self.read(slot, peer, TURN);
             self.pump(slot, peer);
-            if let Ok(context) = self.context(slot)
-                && context.owes()
-            {
-                context.settle();
-                if context.owes() {
-                    self.look_again(slot, peer);
-                }
-            }
+            self.settle(slot, peer);
             self.visited = None;
             if self.moved != before && !self.again.is_empty() {
                 self.rouse();

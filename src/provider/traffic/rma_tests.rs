@@ -93,6 +93,37 @@ fn memory_is_put_and_got_whether_or_not_it_is_closed() {
 }
 
 #[test]
+fn what_is_told_of_after_something_that_went_in_parts_is_tried_again_where_there_is_no_place() {
+    let [one, two] = pair();
+    two.close_memory();
+    let mut memory = vec![0; 1 << 20];
+    two.register(&mut memory, 5);
+    let (mut long, mut short) = (vec![1; 1 << 20], [0xEE; 8]);
+    one.reach(Act::Get, &mut long, &[(5, 0, 1 << 20)]);
+    one.reach(Act::Put(Some(9)), &mut short, &[(5, 80, 8)]);
+    // Both are here, and the ring is full.
+    stir(&[&two]);
+    let free = two.with(|traffic| traffic.context(two.slot).expect("open").place.take());
+    let taken: Vec<_> =
+        free.into_iter().chain(std::iter::from_fn(|| two.receive.reserve_arrival().ok())).collect();
+    let mut is_owing = false;
+    while !is_owing {
+        stir(&[&one]);
+        is_owing = two.with(|traffic| {
+            // As if it was looked at.
+            traffic.again.clear();
+            traffic.context(two.slot).expect("open").peers[0].is_ready = false;
+            traffic.pump(two.slot, 0);
+            traffic.context(two.slot).expect("open").owes()
+        });
+    }
+    assert!(two.with(|traffic| traffic.again == [(two.slot, 0)]));
+    taken.into_iter().for_each(|place| two.receive.release_some(Some(place)));
+    stir(&[&two]);
+    assert_eq!(two.ended(&two.receive).0[0].data, 9);
+}
+
+#[test]
 fn what_goes_in_parts_holds_up_what_is_behind_it() {
     let sides = pair();
     let [one, two] = &sides;

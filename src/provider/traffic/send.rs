@@ -147,7 +147,8 @@ impl Traffic {
             self.moved += 1;
         }
         match pumped {
-            Ok(true) => {}
+            // What has waited behind it may have been carried out, and be told of.
+            Ok(true) => self.settle(slot, peer),
             Ok(false) => self.look_again(slot, peer),
             Err(Lost) => self.lose(slot, peer, libc::ECONNRESET),
         }

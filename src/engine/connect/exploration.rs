@@ -120,6 +120,13 @@ fn death_closing_and_loss_meet() {
 }
 
 #[test]
+fn a_side_dies_that_has_ended_a_connection() {
+    let connects = [1, 1, 0];
+    let budget = Budget { connects, deaths: [0, 1, 0], closes: [0, 1, 0], losses: 1, ..Budget::default() };
+    assert_explored(World::new(&[true, true], budget), 66_952);
+}
+
+#[test]
 fn datagrams_are_taken_out_late() {
     let budget = Budget { connects: [1, 1, 0], closes: [1, 1, 0], ..Budget::default() };
     let mut lazy = World::new(&[true, true], budget);

@@ -4,7 +4,7 @@ use super::table::{Input, Row, action};
 use super::world::{mailbox, name, settings};
 use super::*;
 use crate::engine::time::MILLI;
-use crate::wire::gni::datagram::{Body, Credentials, Refusal};
+use crate::wire::gni::datagram::{Body, Credentials, Refusal, Segment};
 use std::time::Duration;
 
 /// Connection managers, numbered like their devices, and what their users were told.
@@ -443,6 +443,61 @@ fn peers_that_nobody_knows_are_many_but_not_too_many() {
         (8, 1),
         "in the place of another"
     );
+}
+
+#[test]
+fn peers_that_are_in_no_address_vector_any_more_are_forgotten() {
+    let mut net = Net::new(settings(), 1);
+    let here = net.open(0, name(0, 1));
+    let peer = |device: u32| NameId { device, cdm_id: 1, incarnation: 1 };
+    (1..=20).for_each(|device| net.engines[0].insert(here, peer(device)).expect("open"));
+    net.engines[0].trim(here);
+    assert_eq!(net.engines[0].pairs.len(), 20);
+    (1..=20).for_each(|device| net.engines[0].withdraw(here, peer(device)).expect("open"));
+    net.engines[0].connect(here, peer(20), net.now).expect("enabled");
+    net.engines[0].trim(here);
+    assert_eq!(net.engines[0].pairs.len(), settings().unmapped + 1);
+    assert_eq!(net.engines[0].state(here, peer(20)), State::Connecting);
+}
+
+#[test]
+fn a_segment_is_that_of_the_process_that_tells_of_it() {
+    let mut net = Net::new(settings(), 1);
+    net.open(0, name(0, 1));
+    let told = mailbox(1, 1, Vc(1));
+    let request = Datagram {
+        credentials: settings().credentials,
+        target: name(0, 0),
+        source: NameId { device: 1, cdm_id: 1, incarnation: 1 },
+        target_vc: 0,
+        source_vc: 1,
+        body: Body::Request(told),
+    };
+    let mut bytes = [0; LEN];
+    let length = request.emit(&settings().key, &mut bytes);
+    let liar = told.segment.pid + 1;
+    net.engines[0].handle_datagram_of(Some(liar), &bytes[..length], Route(1), net.now);
+    let adopted = net.engines[0].pairs.values().find_map(|pair| pair.adopted).expect("asked");
+    assert_eq!(adopted.attributes.segment, Segment { pid: liar, ..told.segment });
+}
+
+#[test]
+fn who_dies_after_it_has_ended_a_connection_is_read_to_the_end() {
+    let mut net = Net::pair();
+    net.connect(0, 1);
+    net.pump();
+    let vc = net.engines[0].connections(EndpointId(1)).next().expect("it is connected");
+    net.engines[0].close(vc, 5, net.now).expect("it is there");
+    let end = net.sent(0);
+    net.deliver(0, &end);
+    let Some(Event::Closing { vc, .. }) = net.engines[1].poll_event() else { panic!("it is told") };
+    // What it had sent outlives it, and it has ended as it should: whether it is seen to die before or after all is read makes
+    // no difference.
+    net.engines[1].peer_died(name(0, 1), net.now);
+    assert_eq!((net.engines[1].poll_event(), net.state(1, 0)), (None, State::Terminating));
+    net.engines[1].drained(vc, net.now).expect("it was to be");
+    net.pump();
+    assert_eq!(net.ends(1), [End::Closed]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ nothing_left() {
 
 
 
-job_programs alltoall killed busy first
+job_programs alltoall killed busy
 cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || give_up "forge compiles"
 job_network 3
 alltoall=$bed_root/$work/alltoall enough_there=$bed_root/$work/enough
@@ -414,18 +414,6 @@ if [ "$btl" != tcp ]; then
         kill -CONT $victims
         need crossing
         need passes alltoall
-        need silent 'no longer answers'
-        finish
-    }
-    # Nobody of its host answers for it, and the host says that others of its ports are closed.
-    engine_too && begin "a rank alone on its host is stopped before it is first sent to: the job hears of it and waits" && {
-        launch 2 2 --mca btl_usnic_connectivity_ack_timeout 50 --mca btl_usnic_connectivity_error_num_retries 10 -x CHECK_STOPS=1 \
-            "$bed_root/$work/first" 100000
-        need until_true says 'those of 1472 bytes were not, in 11 tries'
-        need until_true says 'The job waits for it'
-        need running
-        need kill -CONT "$(rank_of first 2)"
-        need passes first
         need silent 'no longer answers'
         finish
     }

@@ -142,9 +142,6 @@ static inline void check_start(int *argc, char ***argv, const char *name, int le
     CHECK(provided >= level);
     if (!CHECK(check_size >= ranks))
         MPI_Abort(MPI_COMM_WORLD, 2);
-    /* As by a debugger with a breakpoint here. */
-    if (getenv("CHECK_STOPS") != NULL && atoi(getenv("CHECK_STOPS")) == check_rank)
-        raise(SIGSTOP);
 }
 
 static inline int check_print_verdict(int total)

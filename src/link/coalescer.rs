@@ -96,10 +96,11 @@ pub(super) struct Coalescer {
     is_watched: bool,
     /// It could not be started, or is not wanted.
     is_off: bool,
-    /// Packets that came in a row, the time that passed between them, and when the last had left.
+    /// Packets that came in a row, the time that passed between them, and when the last had left; whether it is yet to leave.
     row: u32,
     row_nanos: u64,
     left: u64,
+    is_leaving: bool,
 }
 
 impl Coalescer {
@@ -130,6 +131,7 @@ impl Coalescer {
             row: 0,
             row_nanos: 0,
             left: 0,
+            is_leaving: false,
         }
     }
 
@@ -195,10 +197,10 @@ impl Coalescer {
         waiting.outcome()
     }
 
-    /// Packets that did not wait have gone their own way.
+    /// Something has been sent: the packet that came last, if that did not wait, or what has nothing to do with a row.
     #[inline]
     pub(super) fn has_left(&mut self) {
-        if self.row > 0 {
+        if std::mem::take(&mut self.is_leaving) {
             self.left = self.shared.clock.nanos();
         }
     }
@@ -218,7 +220,7 @@ impl Coalescer {
         if self.row_nanos > ROW_NANOS {
             (self.row, self.row_nanos) = (0, 0);
         }
-        self.left = now;
+        (self.left, self.is_leaving) = (now, true);
         self.row += 1;
         if self.row >= ROW {
             (self.row, self.row_nanos) = (0, 0);

@@ -71,6 +71,19 @@ fn what_the_kernel_takes_to_send_makes_no_row_less() {
     assert!((2..ROW).all(|_| !comes(1_000, 9_000)) && comes(1_000, 9_000), "the kernel does");
 }
 
+/// Acknowledgements, and the first of each few messages, are sent without having come here.
+#[test]
+fn what_else_is_sent_between_packets_takes_nothing_of_the_time_between_them() {
+    let mut coalescer = Coalescer::new(NEVER);
+    for n in 0..1_000 {
+        coalescer.note_row(coalescer.left + ROW_NANOS / 8);
+        coalescer.has_left();
+        let left = coalescer.left;
+        coalescer.has_left();
+        assert_eq!((coalescer.left, coalescer.is_watched), (left, false), "{n}");
+    }
+}
+
 #[test]
 fn a_full_datagram_leaves_by_itself_and_is_not_longer_than_the_path() {
     let (mut one, mut two) = (node(NEVER), node(NEVER));

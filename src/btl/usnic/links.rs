@@ -242,7 +242,7 @@ fn list(name: &str, text: Option<&String>) -> Result<Option<Filter>, Trouble> {
 }
 
 /// The interfaces to use, in the kernel's order, loopback last; those that are named but down, and those that are
-/// left out but not there.
+/// to be left out but not there, where the list leaves nothing out.
 fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, Vec<Trouble>), Trouble> {
     if config.include.is_some() && config.exclude.is_some() {
         return Err(Cause::Lists.trouble(
@@ -256,7 +256,9 @@ fn choose(all: Vec<Interface>, config: &config::Btl) -> Result<(Vec<Interface>, 
             "btl_usnic_if_include names {item}, but there is no such interface here; `ip address` lists what there is"
         )));
     }
-    let idle = exclude.as_ref().map_or_else(Vec::new, |exclude| exclude.unknown_names(&all));
+    let leaves_out = |exclude: &&Filter| all.iter().any(|interface| exclude.matches(interface));
+    let idle = exclude.as_ref().filter(|exclude| !leaves_out(exclude));
+    let idle = idle.map_or_else(Vec::new, |exclude| exclude.unknown_names(&all));
     let idle: Vec<Trouble> = idle.into_iter().map(left_out_for_nothing).collect();
     let allowed = |interface: &Interface| match (&include, &exclude) {
         (Some(include), _) => include.matches(interface),
@@ -381,9 +383,11 @@ mod tests {
 
     /// It may be there on other hosts of the job, but it may also be misspelt.
     #[test]
-    fn a_name_that_leaves_nothing_out_is_spoken_of_and_the_others_do() {
+    fn a_list_that_leaves_nothing_out_is_spoken_of() {
         let (chosen, troubles) = choice(None, Some("eth7,eth0,172.16.0.0/12")).expect("lo");
         assert_eq!((chosen.len(), chosen[0].name.as_str()), (1, "lo"));
+        assert_eq!(troubles, [], "one list for many hosts");
+        let (_, troubles) = choice(None, Some("eth7,172.16.0.0/12")).expect("all");
         assert!(
             matches!(&troubles[..], [Trouble { cause: Cause::Idle, line }] if line.contains("if_exclude names eth7,")),
             "a network may well have nobody in it: {troubles:?}"

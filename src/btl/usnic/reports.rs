@@ -1,6 +1,6 @@
 //! What users are told about peers, in their own words.
 
-use super::agent::{Finding, Site, Weight};
+use super::agent::{Finding, Site};
 use super::{EndpointId, Place};
 use crate::btl::{Host, Upcalls};
 use crate::error::Error;
@@ -36,18 +36,17 @@ pub(super) fn tell_broken(errno: i32, place: Option<Place>, peers: &[(EndpointId
 /// Some datagrams do not reach a peer. If that is fatal, it counts as lost from now on.
 pub(super) fn tell_unreached(name: u64, finding: &Finding, up: &impl Upcalls) {
     let (line, host) = (describe(name, finding), up.host());
-    match finding.weight {
-        Weight::Fatal => up.doomed(finding.endpoint, name, || match (finding.short.0, finding.long.0) {
-            (true, _) => host.notice("connectivity error: small ok, large bad", &line),
-            (false, true) => host.notice("connectivity error: small bad, large ok", &line),
-            (false, false) => host.notice("connectivity error: small bad, large bad", &line),
-        }),
-        Weight::Silent => host.notice("nobody answers", &line),
-        Weight::Refuted if host.is_verbose() => {
+    if !finding.is_fatal {
+        if host.is_verbose() {
             host.say(&format!("{line}; but the peer has been heard of otherwise, so this job goes on"));
         }
-        Weight::Refuted => {}
+        return;
     }
+    up.doomed(finding.endpoint, name, || match (finding.short.0, finding.long.0) {
+        (true, _) => host.notice("connectivity error: small ok, large bad", &line),
+        (false, true) => host.notice("connectivity error: small bad, large ok", &line),
+        (false, false) => host.notice("connectivity error: small bad, large bad", &line),
+    });
 }
 
 /// Which datagrams do not get where, in one line.

@@ -22,10 +22,6 @@ pub(super) type SocketId = usize;
 const ASKS: u32 = 4;
 /// And how long after each other.
 const BETWEEN_ASKS: Duration = Duration::from_millis(150);
-/// A host that nobody has answered at is asked at ports from this one on, which are closed as a rule: those that
-/// traceroute(8) uses. What comes back then says that datagrams get there.
-const CLOSED_PORT: u16 = 33_434;
-const CLOSED_PORTS: u16 = 256;
 /// Ways that are known to be good.
 const KNOWN: usize = 16_384;
 
@@ -89,27 +85,14 @@ struct Errand {
     key: Key,
     due: Instant,
     interval: Duration,
-    tries: u32,
     left: u32,
     /// Whether a short and a long one have come back.
     short: bool,
     long: bool,
     /// The network has said that nobody listens there.
     refused: bool,
-    /// The host has said that of another port.
-    host: bool,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
-}
-
-impl Errand {
-    /// The port at which its host is asked this time, where nothing has come back in half of the tries: another one
-    /// each time, since some may be open.
-    fn closed_port(&self) -> Option<u16> {
-        let is_silent = !self.short && !self.long && !self.refused && !self.host;
-        let is_late = self.left <= self.tries / 2;
-        (is_silent && is_late).then_some(CLOSED_PORT + (self.left % u32::from(CLOSED_PORTS)) as u16)
-    }
 }
 
 /// The state machine.
@@ -184,7 +167,7 @@ impl Checker {
                 let length = length.clamp(probe::LEN as u32, probe::LONGEST);
                 let aim = (socket, to, Subject::Way { length });
                 if self.known.contains(&aim) {
-                    let reply = Reply::Checked { id, short: true, long: true, host: true };
+                    let reply = Reply::Checked { id, short: true, long: true };
                     self.outputs.push_back(Output::Reply { client, reply });
                 } else {
                     let interval = Duration::from_millis(u64::from(interval_ms.max(1)));
@@ -218,12 +201,10 @@ impl Checker {
             key,
             due: now,
             interval,
-            tries,
             left: tries,
             short: false,
             long: false,
             refused: false,
-            host: false,
             askers: vec![asker],
         };
         self.ask(nonce, &errand);
@@ -255,11 +236,6 @@ impl Checker {
                 }
                 if !errand.long {
                     send(Body::Ping { length });
-                }
-                if let Some(port) = errand.closed_port() {
-                    let message = Message { nonce: 0, body: Body::Ping { length: probe::LEN as u32 } };
-                    let (to, head) = (SocketAddr::new(to.ip(), port), message.emit(&[0; 16]));
-                    self.outputs.push_back(Output::Send { socket, to, head, length: message.len() });
                 }
             }
             Subject::Life(process) => send(Body::Ask(process)),
@@ -368,9 +344,7 @@ impl Checker {
         }
         for (client, id) in errand.askers {
             let reply = match (errand.aim.2, alive) {
-                (Subject::Way { .. }, _) => {
-                    Reply::Checked { id, short, long, host: short || long || errand.host }
-                }
+                (Subject::Way { .. }, _) => Reply::Checked { id, short, long },
                 (Subject::Life(_), Some(alive)) => Reply::Answered { id, alive },
                 (Subject::Life(_), None) => continue,
             };
@@ -379,14 +353,10 @@ impl Checker {
     }
 
     /// The network says that nobody listens there: the agent has ended, or a packet filter says so for a
-    /// while. It is asked again all the same. Or it is no agent's port, and the host is there.
+    /// while. It is asked again all the same.
     pub(super) fn handle_refused(&mut self, socket: SocketId, at: SocketAddr) {
-        let there = |errand: &&mut Errand| errand.aim.0 == socket && errand.aim.1.ip() == at.ip();
-        for errand in self.errands.values_mut().filter(there) {
-            errand.refused |= errand.aim.1 == at;
-            errand.host |=
-                errand.aim.1 != at && (CLOSED_PORT..CLOSED_PORT + CLOSED_PORTS).contains(&at.port());
-        }
+        let there = |errand: &&mut Errand| errand.aim.0 == socket && errand.aim.1 == at;
+        self.errands.values_mut().filter(there).for_each(|errand| errand.refused = true);
     }
 
     /// Asks again, or gives up, what has been waited for long enough.

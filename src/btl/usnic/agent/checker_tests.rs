@@ -24,9 +24,6 @@ struct World {
     /// Whether to lose a datagram: from which node, and how long it is.
     loses: Box<dyn FnMut(usize, usize) -> bool>,
     sent: Vec<(usize, usize)>,
-    /// Ports that are no agent's to which something was sent, and which of them, by number, is the first that is closed.
-    knocked: Vec<u16>,
-    closed: usize,
     replies: Vec<(usize, ClientId, Reply)>,
     /// Other processes of the nodes, and whether they live.
     others: HashMap<Process, bool>,
@@ -43,8 +40,6 @@ impl World {
             now: Instant::from_nanos(1),
             loses: Box::new(loses),
             sent: Vec::new(),
-            knocked: Vec::new(),
-            closed: usize::MAX,
             replies: Vec::new(),
             others: HashMap::new(),
         };
@@ -66,13 +61,6 @@ impl World {
         {
             match output {
                 Output::Reply { client, reply } => self.replies.push((node, client, reply)),
-                Output::Send { socket, to, length, .. } if to.port() != at(1 - node).port() => {
-                    assert_eq!((socket, to.ip(), length), (0, at(1 - node).ip(), LEN));
-                    self.knocked.push(to.port());
-                    if self.knocked.len() >= self.closed {
-                        self.agents[node].handle_refused(0, to);
-                    }
-                }
                 Output::Send { socket, to, head, length } => {
                     assert_eq!((socket, to), (0, at(1 - node)));
                     self.sent.push((node, length));
@@ -117,7 +105,7 @@ fn ask(about: Process) -> Request {
 fn a_good_way_is_found_good_with_one_try_of_each() {
     let mut world = World::new(|_, _| false);
     world.request(CLIENT, &check(ID));
-    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true, host: true })]);
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
     assert_eq!(world.sent, [(0, LEN), (0, LONG as usize), (1, LEN), (1, LEN)], "answers are short");
     assert_eq!(world.finish(), Duration::ZERO);
     // The next one who wants to know is told what is known.
@@ -139,7 +127,7 @@ fn each_verdict_comes_when_all_tries_are_used_up() {
         world.request(CLIENT, &check(ID));
         assert_eq!(world.replies, []);
         assert_eq!(world.finish(), Duration::from_millis(250 * 41));
-        assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short, long, host: short || long })]);
+        assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short, long })]);
         let tries = |of: usize| world.sent.iter().filter(|&&sent| sent == (0, of)).count();
         assert_eq!(
             (tries(LEN), tries(LONG as usize)),
@@ -160,7 +148,7 @@ fn a_network_that_loses_much_is_no_bad_way() {
         world.finish();
         assert_eq!(
             world.replies,
-            [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true, host: true })],
+            [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })],
             "{seed}"
         );
     }
@@ -173,7 +161,7 @@ fn a_bad_way_is_tried_anew_when_somebody_else_wants_to_know() {
     world.finish();
     world.loses = Box::new(|_, _| false);
     world.request(CLIENT, &check(ID));
-    assert_eq!(world.replies[1].2, Reply::Checked { id: ID, short: true, long: true, host: true });
+    assert_eq!(world.replies[1].2, Reply::Checked { id: ID, short: true, long: true });
 }
 
 #[test]
@@ -190,7 +178,7 @@ fn many_who_want_to_know_the_same_cost_one_try() {
     world.finish();
     assert_eq!(world.sent.len(), 82);
     let told: Vec<_> = world.replies.iter().map(|&(_, client, reply)| (client, reply)).collect();
-    let checked = |&id: &u64| (id, Reply::Checked { id, short: false, long: false, host: false });
+    let checked = |&id: &u64| (id, Reply::Checked { id, short: false, long: false });
     assert_eq!(told, others.iter().map(checked).collect::<Vec<_>>());
 }
 
@@ -201,45 +189,7 @@ fn an_agent_that_has_ended_is_no_bad_way() {
     world.request(CLIENT, &ask(process(1)));
     world.agents[0].handle_refused(0, at(1));
     world.finish();
-    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true, host: true })]);
-}
-
-/// All processes of the node are stopped.
-#[test]
-fn a_host_that_says_that_other_ports_are_closed_is_reached() {
-    let mut world = World::new(|_, _| true);
-    world.closed = 5;
-    world.request(CLIENT, &check(ID));
-    world.finish();
-    let checked = |host| (0, CLIENT, Reply::Checked { id: ID, short: false, long: false, host });
-    assert_eq!(world.replies, [checked(true)]);
-    assert_eq!(world.knocked, [33_454, 33_453, 33_452, 33_451, 33_450], "others are open, or lost");
-    // Where none is, each is tried once, and not before the agent has had half of its tries.
-    let mut world = World::new(|_, _| true);
-    world.request(CLIENT, &check(ID));
-    let half = world.now + Duration::from_millis(250 * 19);
-    while world.agents[0].next_timeout().is_some_and(|at| at <= half) {
-        world.now = world.agents[0].next_timeout().expect("due");
-        world.agents[0].handle_timeout(world.now);
-        world.settle();
-    }
-    assert_eq!(world.knocked, [0; 0]);
-    world.finish();
-    assert_eq!((world.replies, world.knocked.len()), (vec![checked(false)], 21));
-    world.knocked.dedup();
-    assert_eq!(world.knocked.len(), 21);
-}
-
-#[test]
-fn no_other_port_is_tried_where_somebody_answers_or_the_agent_has_ended() {
-    let mut world = World::new(|_, length| length > 1000);
-    world.request(CLIENT, &check(ID));
-    world.finish();
-    let mut ended = World::new(|_, _| true);
-    ended.request(CLIENT, &check(ID));
-    ended.agents[0].handle_refused(0, at(1));
-    ended.finish();
-    assert_eq!([world.knocked, ended.knocked], [[0; 0]; 2]);
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: true, long: true })]);
 }
 
 #[test]
@@ -249,10 +199,7 @@ fn what_somebody_else_refuses_excuses_nobody() {
     world.agents[0].handle_refused(0, at(7));
     world.agents[0].handle_refused(1, at(1));
     world.finish();
-    assert_eq!(
-        world.replies,
-        [(0, CLIENT, Reply::Checked { id: ID, short: false, long: false, host: false })]
-    );
+    assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: false, long: false })]);
 }
 
 /// As a packet filter does while its rules are changed.
@@ -268,7 +215,7 @@ fn a_refusal_ends_no_errand() {
     world.finish();
     let mut told: Vec<Reply> = world.replies.iter().map(|reply| reply.2).collect();
     told.sort_by_key(|reply| matches!(reply, Reply::Checked { .. }));
-    let checked = Reply::Checked { id: ID, short: true, long: true, host: true };
+    let checked = Reply::Checked { id: ID, short: true, long: true };
     assert_eq!(told, [Reply::Answered { id: ID, alive: true }, checked]);
 }
 
@@ -383,5 +330,5 @@ fn an_agent_that_slept_asks_as_often_as_one_that_did_not() {
     assert_eq!(world.sent.len(), 4, "an hour is one interval");
     world.loses = Box::new(|_, _| false);
     world.finish();
-    assert_eq!(world.replies[0].2, Reply::Checked { id: ID, short: true, long: true, host: true });
+    assert_eq!(world.replies[0].2, Reply::Checked { id: ID, short: true, long: true });
 }

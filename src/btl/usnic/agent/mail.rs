@@ -33,9 +33,8 @@ pub(super) enum Reply {
     /// It can be asked at this port, under this key; to another process, with the socket itself. Port 0:
     /// it has no socket there.
     Joined { port: u16, key: Key },
-    /// Short and long datagrams have come back, or not; where neither have, whether the host there has said that
-    /// some other port is closed.
-    Checked { id: u64, short: bool, long: bool, host: bool },
+    /// Short and long datagrams have come back, or not.
+    Checked { id: u64, short: bool, long: bool },
     /// The process lives, or has ended.
     Answered { id: u64, alive: bool },
 }
@@ -156,9 +155,9 @@ impl Reply {
                 writer = Writer::new(1);
                 writer.put(&port.to_le_bytes()).put(key);
             }
-            Self::Checked { id, short, long, host } => {
+            Self::Checked { id, short, long } => {
                 writer = Writer::new(2);
-                writer.put(&id.to_le_bytes()).put(&[*short, *long, *host].map(u8::from));
+                writer.put(&id.to_le_bytes()).put(&[u8::from(*short), u8::from(*long)]);
             }
             Self::Answered { id, alive } => {
                 writer = Writer::new(3);
@@ -174,8 +173,7 @@ impl Reply {
             [1] => Some(Self::Joined { port: u16::from_le_bytes(reader.take()?), key: reader.take()? }),
             [2] => {
                 let id = u64::from_le_bytes(reader.take()?);
-                let (short, long) = (reader.take_flag()?, reader.take_flag()?);
-                Some(Self::Checked { id, short, long, host: reader.take_flag()? })
+                Some(Self::Checked { id, short: reader.take_flag()?, long: reader.take_flag()? })
             }
             [3] => {
                 Some(Self::Answered { id: u64::from_le_bytes(reader.take()?), alive: reader.take_flag()? })
@@ -207,7 +205,7 @@ mod tests {
         }
         for reply in [
             Reply::Joined { port: 47_000, key },
-            Reply::Checked { id, short: true, long: false, host: true },
+            Reply::Checked { id, short: true, long: false },
             Reply::Answered { id, alive: true },
         ] {
             assert_eq!(Reply::parse(&reply.emit()), Some(reply));

@@ -35,7 +35,7 @@ mod watch;
 
 pub use node::Node;
 pub use service::Counters;
-pub use watch::{Finding, Site, Watch, Weight};
+pub use watch::{Finding, Site, Watch};
 
 use std::io::{self, Write};
 use std::net::Shutdown;

@@ -3,7 +3,7 @@
 use super::mail::{REPLY, Reply, Request};
 use super::*;
 use crate::config;
-use crate::engine::{Engine, Event, Fragment, Identity, Instant, Peer};
+use crate::engine::{Engine, Event, Identity, Instant, Peer};
 use crate::link::{Lent, Local, Waiter, random};
 use crate::wire::modex::AgentAddress;
 use crate::wire::probe::{Body, Message, Process};
@@ -66,10 +66,7 @@ fn agents_of_two_jobs_check_the_way_between_them() {
     let (one, two) = (node(), node());
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     for length in [1472, 8972, 65_507] {
-        assert_eq!(
-            here.check(&there, length, 500),
-            Reply::Checked { id: 3, short: true, long: true, host: true }
-        );
+        assert_eq!(here.check(&there, length, 500), Reply::Checked { id: 3, short: true, long: true });
     }
 }
 
@@ -79,7 +76,7 @@ fn an_agent_without_the_key_answers_as_if_nothing_arrived() {
     let (here, there) = (Member::new(&one, 1), Member::new(&two, 2));
     let request =
         Request::Check { id: 3, to: there.agent, key: [6; 16], length: 100, interval_ms: 1, tries: 2 };
-    assert_eq!(here.ask(&request), Reply::Checked { id: 3, short: false, long: false, host: true });
+    assert_eq!(here.ask(&request), Reply::Checked { id: 3, short: false, long: false });
 }
 
 #[test]
@@ -102,7 +99,7 @@ fn records_that_are_none_are_borne() {
         here.local.send(record, None).expect("sent");
     }
     // What can be read as a request to join was one.
-    while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true, host: true }) {}
+    while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true }) {}
 }
 
 #[test]
@@ -216,34 +213,4 @@ fn an_answer_is_heard_however_late_it_is_looked_for() {
         !watch.is_due(Instant::ORIGIN + Duration::from_secs(2_000)),
         "nothing is asked, and nothing looked for"
     );
-}
-
-/// A process alone on its node that a debugger has stopped before it was first sent to: the job hears of it, and waits.
-#[test]
-fn an_agent_that_answers_nothing_is_silent_and_no_end() {
-    let one = node();
-    let stopped = UdpSocket::bind(SocketAddr::from((HOME, 0))).expect("a socket");
-    let check = config::Check { interval: Duration::from_millis(1), tries: 2 };
-    let process = Process { name: 1, incarnation: 9 };
-    let mut watch = Watch::open(&one, process, ("lo", HOME.into()), 0, Some(check));
-    let mut waiter = Waiter::new().expect("a waiter");
-    waiter.add(&watch.duplicate(), 0).expect("added");
-    let identity = Identity { name: 1, incarnation: 9, key: KEY };
-    let mut engine =
-        Engine::<Lent>::new(&config::Usnic::default(), identity, 1 << 20, Instant::ORIGIN).expect("memory");
-    let peer = Peer { name: 2, incarnation: 9, key: KEY, max_datagram: 1472 };
-    let endpoint = engine.connect(peer, Instant::ORIGIN).expect("connected");
-    let at = stopped.local_addr().expect("an address");
-    let contact = AgentAddress { at, key: KEY, host: "there".to_owned(), interface: "lo".to_owned() };
-    watch.meet(endpoint, Some(&contact), Process { name: 2, incarnation: 9 }, 1472, false);
-    assert_eq!(watch.turn(&mut engine, Instant::ORIGIN), [], "it is not used yet");
-    let fragment =
-        Fragment { tag: 1, pieces: [Some(Lent::EMPTY), None], cookie: 1, priority: false, awaited: true };
-    engine.send(endpoint, fragment, Instant::ORIGIN).expect("sent");
-    assert_eq!(watch.turn(&mut engine, Instant::ORIGIN), [], "it is asked now");
-    waiter.wait(None).expect("waited");
-    let found = watch.turn(&mut engine, Instant::ORIGIN);
-    let [finding] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((finding.short.0, finding.long.0, finding.tries), (false, false, 3));
-    assert_eq!(finding.weight, Weight::Silent);
 }

@@ -93,36 +93,9 @@ pub struct Finding {
     pub from: Site,
     /// There.
     pub to: Site,
-    /// What that means for the peer.
-    pub weight: Weight,
-}
-
-/// What a way that some datagrams do not go means for the peer behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// It is the way that loses them, because others have come back, or nothing comes back from that host: the peer
-    /// counts as lost.
-    Fatal,
-    /// Nothing has been answered, and nothing is heard of the peer; but its host has said that other ports are
-    /// closed, so that datagrams get there. That is the silence of a process that was stopped before it was first
-    /// sent to, alone on its node: a reason to speak of it, and no end.
-    Silent,
-    /// Datagrams of the peer have been heard, or long ones have been acknowledged by it, since: an agent is
-    /// out of order, and not the way.
-    Refuted,
-}
-
-impl Weight {
-    /// Of short and long datagrams, whether some have come back, and whether anything has from that host; the engine
-    /// knows better where it has heard of the peer itself.
-    fn of(short: bool, long: bool, host: bool, facts: &PeerFacts) -> Self {
-        let is_refuted = if short { facts.took_longest } else { facts.heard };
-        match (is_refuted, !short && !long && host) {
-            (true, _) => Self::Refuted,
-            (false, true) => Self::Silent,
-            (false, false) => Self::Fatal,
-        }
-    }
+    /// Whether the peer cannot be reached. If not, datagrams of it have been heard, or long ones have
+    /// been acknowledged by it, since.
+    pub is_fatal: bool,
 }
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -305,11 +278,11 @@ impl Watch {
                 Some(Reply::Answered { id, alive: false }) => {
                     engine.handle_ended(EndpointId::from_raw(id), now)
                 }
-                Some(Reply::Checked { id, short, long, host }) => {
+                Some(Reply::Checked { id, short, long }) => {
                     self.checks.under_way = self.checks.under_way.saturating_sub(1);
                     let endpoint = EndpointId::from_raw(id);
                     let facts = engine.peer(endpoint).filter(|facts| facts.alive);
-                    found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, (short, long, host))));
+                    found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, short, long)));
                 }
                 Some(Reply::Joined { .. }) | None => {}
             }
@@ -317,13 +290,9 @@ impl Watch {
         found
     }
 
-    /// What a verdict means; nothing where the way is good.
-    fn judge(
-        &self,
-        endpoint: EndpointId,
-        facts: &PeerFacts,
-        (short, long, host): (bool, bool, bool),
-    ) -> Option<Finding> {
+    /// What a verdict means. The engine knows better where it has heard of the peer itself: then the
+    /// agent there is out of order, and not the way.
+    fn judge(&self, endpoint: EndpointId, facts: &PeerFacts, short: bool, long: bool) -> Option<Finding> {
         let (contact, check) = (self.contacts.get(&endpoint)?, self.check.as_ref()?);
         if short && long {
             return None;
@@ -342,7 +311,7 @@ impl Watch {
             within: check.interval * (check.tries + 1),
             from: site(own),
             to: site(&contact.agent),
-            weight: Weight::of(short, long, host, facts),
+            is_fatal: if short { !facts.took_longest } else { !facts.heard },
         })
     }
 }
@@ -385,50 +354,4 @@ fn join(node: &Node, process: Process, at: SocketAddr) -> Result<(Local, u16, Ke
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A peer, and whether it has been heard and has acknowledged a datagram of the greatest length.
-    fn facts(heard: bool, took_longest: bool) -> PeerFacts {
-        PeerFacts {
-            name: 1,
-            incarnation: 1,
-            alive: true,
-            used: true,
-            heard,
-            took_longest,
-            max_datagram: 1472,
-            path_width: 1472,
-            round_trip: Duration::ZERO,
-            least_round_trip: Duration::ZERO,
-            in_flight: 1,
-            congestion_window: 1,
-            credit: 1,
-            queued: 0,
-            unacknowledged: 1,
-        }
-    }
-
-    #[test]
-    fn only_silence_of_a_host_that_is_reached_is_not_fatal_and_all_is_only_while_the_peer_does_not_refute_it()
-    {
-        use Weight::{Fatal, Refuted, Silent};
-        for (short, long, host, heard, took_longest, weight) in [
-            (true, false, true, false, false, Fatal),
-            (true, false, true, true, false, Fatal),
-            (true, false, true, true, true, Refuted),
-            (false, true, true, false, false, Fatal),
-            (false, true, true, true, false, Refuted),
-            (false, false, false, false, false, Fatal),
-            (false, false, true, false, false, Silent),
-            (false, false, false, true, false, Refuted),
-            (false, false, true, true, false, Refuted),
-        ] {
-            let facts = facts(heard, took_longest);
-            assert_eq!(Weight::of(short, long, host, &facts), weight, "{short} {long} {host} {facts:?}");
-        }
-    }
 }

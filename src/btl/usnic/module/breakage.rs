@@ -3,7 +3,7 @@
 use super::incoming::FULL_TURNS;
 use super::{Module, State};
 use crate::btl::usnic::Upcalls;
-use crate::btl::usnic::agent::{Finding, Weight};
+use crate::btl::usnic::agent::Finding;
 use crate::engine::Instant;
 use crate::link::place;
 
@@ -36,11 +36,11 @@ impl Module {
         }
     }
 
-    /// Some datagrams do not reach a peer. The user hears it first, and then the loss if it is one.
+    /// Some datagrams do not reach a peer. The user hears it first, and then the loss.
     fn report(&self, finding: &Finding, up: &impl Upcalls) {
         let Some(peer) = self.peer(finding.endpoint) else { return };
         up.unreached(peer.name, finding);
-        if finding.weight == Weight::Fatal && up.is_here() {
+        if finding.is_fatal && up.is_here() {
             let now = self.now();
             self.state.with(|state| state.engine.give_up(finding.endpoint, now));
         }

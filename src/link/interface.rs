@@ -212,12 +212,11 @@ impl Filter {
 
     /// The names in it that no interface has.
     pub fn unknown_names(&self, interfaces: &[Interface]) -> Vec<&str> {
-        let name = |item| match item {
-            &Item::Name(ref name) => Some(name.as_str()),
+        let names = self.0.iter().filter_map(|item| match item {
+            Item::Name(name) => Some(name.as_str()),
             Item::Subnet(..) => None,
-        };
-        let is_known = |name: &&str| interfaces.iter().any(|interface| interface.name == *name);
-        self.0.iter().filter_map(name).filter(|name| !is_known(name)).collect()
+        });
+        names.filter(|name| !interfaces.iter().any(|interface| interface.name == *name)).collect()
     }
 }
 

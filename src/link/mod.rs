@@ -18,6 +18,7 @@
 mod address;
 mod clock;
 mod coalescer;
+mod control;
 mod device;
 mod fabric;
 mod folder;
@@ -33,6 +34,7 @@ mod place;
 mod probe;
 mod random;
 mod receive;
+mod report;
 mod send;
 pub mod sender;
 mod socket;
@@ -128,11 +130,11 @@ pub struct Counters {
     pub kept: u64,
     /// The kernel had no memory (`ENOBUFS`), or there was none for a buffer to receive into.
     pub no_buffers: u64,
-    /// The peer's port is closed (`ECONNREFUSED`): errors, not datagrams.
+    /// The peer's port is closed (`ECONNREFUSED`), as its own host says: errors, not datagrams.
     pub refused: u64,
     /// No route to the peer (`ENETUNREACH`, `EHOSTUNREACH` and the like).
     pub unreachable: u64,
-    /// A packet filter forbids it (`EPERM`, `EACCES`).
+    /// A packet filter forbids it (`EPERM`, `EACCES`), or says in the host's place that the port is closed.
     pub forbidden: u64,
     /// Longer than the network takes, even in fragments (`EMSGSIZE`).
     pub too_long: u64,

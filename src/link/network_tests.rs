@@ -1,6 +1,9 @@
 //! Sockets between two hosts: the suite over a cable, and what only a network does to datagrams.
 
 use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 
 use super::conformance::{self as suite, Node, lend, pattern};
 use super::hosts::cabled;
@@ -109,6 +112,8 @@ fn what_the_kernel_does_not_take_is_kept() {
 fn a_narrow_path_lowers_the_peers_limit_and_loses_nothing() {
     for (peer, route, limit) in [
         ("10.9.0.2", "10.9.0.2/32 dev left mtu 1500", 1472),
+        // Less than what the protocol takes for granted: 1200 bytes.
+        ("10.9.0.2", "10.9.0.2/32 dev left mtu 600", 572),
         ("fd09::2", "fd09::2/128 dev left mtu 1500", 1452),
     ] {
         let Some(hosts) = cabled(9000) else { return };
@@ -143,6 +148,16 @@ fn a_narrow_path_lowers_the_peers_limit_and_loses_nothing() {
         assert_eq!(one.link.max_datagram(Channel::Data, to), limit);
         assert_eq!(one.link.counters().too_long, 0);
         assert_eq!(one.link.counters().fragmented, 60);
+        // What fits goes together all the same, and no sooner than it is known what fits.
+        let alone = one.link.counters().offloaded;
+        for n in 0..10 {
+            one.post(Channel::Data, to, &[n as u8], &[lend(&mut memory).slice(n, limit - 1)]);
+        }
+        one.flush();
+        assert_eq!(one.link.counters().offloaded, alone + 1, "{limit}");
+        for n in 0..10 {
+            assert_eq!(two.next(Channel::Data).len(), limit, "{n}");
+        }
     }
 }
 
@@ -175,6 +190,51 @@ fn forbidden_and_unreachable_are_losses_of_their_kind() {
     assert_eq!((after.sent, after.unreachable, after.send_errors), (6, 12, 0));
     for n in 0..6 {
         assert_eq!(*two.next(Channel::BOTH[n / 3]), pattern(n % 3 * 2 + n / 3, 40));
+    }
+}
+
+/// An ICMP message in the name of `by`: nobody listens where a datagram between these went (RFC 792).
+fn call_refused(by: Ipv4Addr, from: SocketAddrV4, to: SocketAddrV4) {
+    let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    message.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+    message.extend([from.ip().octets(), to.ip().octets()].as_flattened());
+    message.extend([from.port(), to.port(), 8, 0].map(u16::to_be_bytes).as_flattened());
+    let words = message.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum = words.sum::<u32>();
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    message[2..4].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).expect("raw");
+    rustix::net::bind(&raw, &SocketAddrV4::new(by, 0)).expect("an address of ours");
+    let to = SocketAddrV4::new(*from.ip(), 0);
+    rustix::net::sendto(&raw, &message, SendFlags::empty(), &to).expect("sent");
+}
+
+/// A packet filter between the hosts refuses in the peer's name: that says nothing about the peer.
+#[test]
+fn only_the_peers_own_host_refuses_for_it() {
+    let Some(hosts) = cabled(1500) else { return };
+    hosts.1.ip("address add 10.9.0.77/24 dev right");
+    let mut one = Node::new(hosts.0.socket("10.9.0.1", USUAL()));
+    let two = Node::new(hosts.1.socket("10.9.0.2", USUAL()));
+    let to = one.resolve(&two);
+    let ways = [0, 1].map(|channel: usize| {
+        let at = |last, ports: [u16; 2]| SocketAddrV4::new([10, 9, 0, last].into(), ports[channel]);
+        (at(1, one.link.ports()), at(2, two.link.ports()))
+    });
+    for (last, of_it) in [(77, false), (2, true)] {
+        for (from, there) in ways {
+            let before = *one.link.counters();
+            hosts.1.run(move || call_refused([10, 9, 0, last].into(), from, there));
+            let mut heard = (0..1_000_000).map(|_| {
+                assert!(one.has_nothing());
+                let now = one.link.counters();
+                [now.refused - before.refused, now.forbidden - before.forbidden]
+            });
+            let told = heard.find(|told| *told != [0, 0]).expect("nothing is ever heard");
+            assert_eq!(told, if of_it { [1, 0] } else { [0, 1] }, "10.9.0.{last}");
+        }
+        assert_eq!(one.link.poll_refused(), of_it.then_some(to));
+        assert_eq!(one.link.poll_refused(), None, "once, though both channels were refused");
     }
 }
 

@@ -26,7 +26,7 @@ pub enum Heard {
         /// Who sent it.
         from: SocketAddr,
     },
-    /// The network says that nobody listens there.
+    /// The host there says that nobody listens.
     Refused(SocketAddr),
     /// Something that does not matter.
     Noise,
@@ -89,7 +89,7 @@ impl Prober {
         }
         let report = self.udp.report();
         match (report, heard) {
-            (Some(report), _) if report.errno == libc::ECONNREFUSED => {
+            (Some(report), _) if report.is_refusal() => {
                 let to = report.to.parts()?;
                 Some(Heard::Refused(SocketAddr::new(to.0, to.1)))
             }

@@ -3,10 +3,11 @@
 //! It adapts to what arrives. After silence it asks for one datagram by one plain call; once two polls
 //! in a row found something it asks for many at a time, until there is silence again.
 
+use super::control::Ancillary;
 use super::inbox::{BUFFER, Inbox, Vacant};
 use super::landing::Scatter;
 use super::send::{Shared, hear};
-use super::udp::{Ancillary, Errno, Udp};
+use super::udp::{Errno, Udp};
 use super::{Channel, Counters, Landing};
 
 /// Most messages in one call.

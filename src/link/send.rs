@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::address::SocketAddress;
+use super::control::Control;
 use super::outbox::{ENTRIES, Entry, Outbox, SEGMENTS, SHORT, copy};
 use super::peers::Peers;
-use super::udp::{Control, Errno, Udp};
+use super::udp::{Errno, Udp};
 use super::{AddressId, Counters, Lent};
 use crate::error::{self, room};
 
@@ -431,6 +432,7 @@ pub(super) fn hear(udp: &Udp, shared: &mut Shared) -> usize {
         let parts = report.to.parts();
         let peer = shared.peers.find(|peer| peer.addresses.iter().any(|address| address.parts() == parts));
         match (report.errno, peer) {
+            (libc::ECONNREFUSED, _) if !report.is_refusal() => shared.counters.forbidden += 1,
             (libc::ECONNREFUSED, Some(peer)) => {
                 shared.counters.refused += 1;
                 if !shared.refused.contains(&peer) {

@@ -45,6 +45,39 @@ fn a_closed_peer_is_reported() {
     host.run(|| suite::a_closed_peer_is_reported(&|| socket(false)));
 }
 
+/// All processes of a node end, and one socket hears of it, of many at once: each is reported, and nobody who lives.
+#[test]
+fn many_peers_that_end_together_are_reported_one_by_one() {
+    let interface = Interface { address: [127, 77, 0, 2].into(), ..loopback(true) };
+    let open = || Node::new(Socket::open(&interface, &Options::default()).expect("sockets"));
+    let (mut one, mut alive) = (open(), open());
+    let lives = one.resolve(&alive);
+    let peers: Vec<Node<Socket>> = (0..40).map(|_| open()).collect();
+    let mut left: Vec<_> = peers.iter().map(|peer| one.resolve(peer)).collect();
+    drop(peers);
+    // A kernel says so only so often (`icmp_msgs_per_sec`).
+    for _ in 0..100_000 {
+        for channel in Channel::BOTH {
+            left.iter().for_each(|gone| one.post(channel, *gone, b"anybody there?", &[]));
+            one.post(channel, lives, b"and you?", &[]);
+            one.flush();
+            assert_eq!(*alive.next(channel), *b"and you?");
+            assert!(one.has_nothing());
+        }
+        while let Some(gone) = one.link.poll_refused() {
+            assert_ne!(gone, lives);
+            left.retain(|other| *other != gone);
+        }
+        if left.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(left, [], "{:?}", one.link.counters());
+    let counters = one.link.counters();
+    assert!(counters.refused >= 40, "{counters:?}");
+    assert_eq!((counters.forbidden, counters.unreachable, counters.send_errors), (0, 0, 0));
+}
+
 #[test]
 fn the_loopback_interface_of_another_host_is_unreachable() {
     let (mut own, peer) = (socket(true), socket(true));

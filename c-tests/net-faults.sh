@@ -431,6 +431,21 @@ if [ "$btl" != tcp ]; then
         need silent 'no longer answers|[Dd]atagrams? arrives?'
         finish
     }
+    # As where the packet filter of a host stays as it is.
+    engine_too && begin "both hosts refuse everything for 20 s, and refusals are no evidence: 4 ranks on 2 hosts go on" && {
+        launch 2 4 --mca btl_usnic_refusal_timeout 0 "$alltoall" "$enough_there"
+        need crossing
+        need refusing "meta l4proto udp"
+        sleep 20
+        need running
+        need refused 1 && need refused 2
+        reject 1
+        reject 2
+        need crossing
+        need passes alltoall
+        need silent 'no longer answers|[Dd]atagrams? arrives?'
+        finish
+    }
     # What is said of processes counts more than what the network says: these live.
     engine_too && begin "both hosts refuse data, and not questions, for 20 s: 4 ranks on 2 hosts go on" && {
         launch 2 4 "$alltoall" "$enough_there"

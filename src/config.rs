@@ -110,8 +110,9 @@ pub struct Usnic {
     /// A peer that has answered nothing for so long, asked several times, is lost. Zero: never, since
     /// silence is no evidence that a process has ended; what is, the engine's `life` says.
     pub peer_timeout: Duration,
-    /// For how long the network must say that nobody listens at a peer's address, while nobody of its node
-    /// is heard, until its process counts as ended. A packet filter may say the same for some seconds.
+    /// For how long a peer's host must say that nobody listens at its address, while nobody of its node
+    /// is heard, until its process counts as ended. A packet filter there may say the same for some seconds. Zero: it
+    /// never does.
     pub refusal_timeout: Duration,
     /// Memory for fragments of one peer of which parts have arrived.
     pub reassembly_per_peer: usize,

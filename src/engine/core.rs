@@ -183,6 +183,7 @@ impl<M: Memory> Engine<M> {
             name: endpoint.peer.name,
             incarnation: endpoint.peer.incarnation,
             alive: endpoint.phase != Phase::Dead,
+            end: endpoint.life.end,
             used: endpoint.used,
             heard: endpoint.ids.peer_connection != 0 || endpoint.ids.earlier != 0,
             took_longest: endpoint.took_longest,

@@ -242,6 +242,17 @@ impl<M> Transmit<M> {
     }
 }
 
+/// By what a peer that is lost is known to have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Somebody of its node says so.
+    Said,
+    /// Its host says for long that nobody listens there, and nobody of its node anything else.
+    Refused,
+    /// It has answered nothing for longer than the user says.
+    Silent,
+}
+
 /// What is known of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerFacts {
@@ -251,6 +262,8 @@ pub struct PeerFacts {
     pub incarnation: u32,
     /// Whether it can still be sent to.
     pub alive: bool,
+    /// Of one that is lost, by what others, or its silence, say.
+    pub end: Option<End>,
     /// Whether something was sent to it or received from it.
     pub used: bool,
     /// Whether anything genuine of it has been received.

@@ -4,9 +4,11 @@
 //!
 //! * that somebody of its node says so, who asks the kernel there, and says so again later, or the network
 //!   agrees, while nothing comes from the peer: what it sent before its end may still be on the way;
-//! * that the network says that nobody listens where the peer was (`ECONNREFUSED`), again and again and
+//! * that its host says that nobody listens where the peer was (`ECONNREFUSED`), again and again and
 //!   for long, while neither the peer nor anybody of its node is heard. For a shorter time it is what a
-//!   packet filter says while its rules are changed, or a firewall that starts anew: a reason to ask.
+//!   packet filter there says while its rules are changed, or a firewall that starts anew: a reason to ask. What a
+//!   filter on the way says comes from another address, and is nothing. How long is long, the user may say
+//!   (`btl_usnic_refusal_timeout`), or that it never is: a filter that stays cannot be told from an end.
 //!
 //! What is no evidence about the process, but ends a connection, is the word of the peer itself, under its key, that it
 //! knows the connection no more: `reset`.
@@ -18,6 +20,7 @@
 //!
 //! Times are those of a clock that does not run while nobody calls us.
 
+use super::interface::End;
 use super::time::{Instant, MILLI};
 
 /// Two words that the peer has ended are this far apart at least.
@@ -37,8 +40,8 @@ pub(super) enum Verdict {
     Wait,
     /// Somebody of the peer's node should be asked.
     Ask,
-    /// The process has ended.
-    Ended,
+    /// The process has ended, by this evidence.
+    Ended(End),
 }
 
 /// Refusals without a pause and without a word of the peer's between them.
@@ -68,17 +71,19 @@ pub(super) struct Life {
     pub(super) silence_reported: Instant,
     /// When it was lost.
     pub(super) lost: Instant,
+    /// By what it is known to have ended, where that is why.
+    pub(super) end: Option<End>,
 }
 
 impl Life {
     pub(super) fn new(now: Instant) -> Self {
-        Self { last_heard: now, evidence: Evidence::default(), silence_reported: now, lost: now }
+        Self { last_heard: now, evidence: Evidence::default(), silence_reported: now, lost: now, end: None }
     }
 }
 
 impl Evidence {
-    /// The network says that nobody listens at the peer's address. `heard` is when it, or somebody of its
-    /// node for it, was last heard; `long` for how long refusals must last.
+    /// The host says that nobody listens at the peer's address. `heard` is when it, or somebody of its
+    /// node for it, was last heard; `long` for how long refusals must last; 0: they are no evidence.
     pub(super) fn handle_refused(&mut self, heard: Instant, now: Instant, long: u64) -> Verdict {
         self.forget_before(heard);
         let fresh = Refusals { since: now, last: now, count: 0 };
@@ -87,8 +92,11 @@ impl Evidence {
         (refusals.last, refusals.count) = (now, refusals.count.saturating_add(1));
         self.refusals = Some(refusals);
         let agrees = self.ended.is_some_and(|first| now.since(first) >= APART);
-        if agrees || refusals.count >= MANY && now.since(refusals.since) >= long {
-            return Verdict::Ended;
+        if agrees {
+            return Verdict::Ended(End::Said);
+        }
+        if long > 0 && refusals.count >= MANY && now.since(refusals.since) >= long {
+            return Verdict::Ended(End::Refused);
         }
         if self.asked.is_some_and(|asked| now.since(asked) < BETWEEN_ASKS) {
             return Verdict::Wait;
@@ -101,7 +109,7 @@ impl Evidence {
     pub(super) fn handle_ended(&mut self, heard: Instant, now: Instant) -> Verdict {
         self.forget_before(heard);
         let first = *self.ended.get_or_insert(now);
-        if now.since(first) >= APART { Verdict::Ended } else { Verdict::Wait }
+        if now.since(first) >= APART { Verdict::Ended(End::Said) } else { Verdict::Wait }
     }
 
     /// Who has been heard since lives: what was said before is void.
@@ -131,10 +139,17 @@ mod tests {
         Instant::from_nanos(millis * MILLI)
     }
 
-    /// Refusals every half second from a second on, until the verdict is an end; when that was.
-    fn refused_until(evidence: &mut Evidence, heard: Instant, from: u64, until: u64) -> Option<u64> {
+    fn is_end(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::Ended(_))
+    }
+
+    /// Refusals every half second from a second on, until the verdict is an end; when that was, and by what.
+    fn refused_until(evidence: &mut Evidence, heard: Instant, from: u64, until: u64) -> Option<(u64, End)> {
         let mut times = (from..until).step_by(500);
-        times.find(|time| evidence.handle_refused(heard, at(*time), LONG) == Verdict::Ended)
+        times.find_map(|time| match evidence.handle_refused(heard, at(time), LONG) {
+            Verdict::Ended(end) => Some((time, end)),
+            Verdict::Wait | Verdict::Ask => None,
+        })
     }
 
     #[test]
@@ -151,18 +166,29 @@ mod tests {
     #[test]
     fn refusals_for_long_with_nobody_to_ask_are_an_end() {
         let mut evidence = Evidence::default();
-        assert_eq!(refused_until(&mut evidence, HEARD, 1_000, 60_000), Some(16_000));
+        assert_eq!(refused_until(&mut evidence, HEARD, 1_000, 60_000), Some((16_000, End::Refused)));
+    }
+
+    /// As where a packet filter of the host refuses everything, and stays.
+    #[test]
+    fn refusals_are_none_however_long_where_the_user_says_so() {
+        let mut evidence = Evidence::default();
+        for second in 1..1_000 {
+            assert_eq!(evidence.handle_refused(HEARD, at(second * 1_000), 0), Verdict::Ask, "{second} s");
+        }
+        assert_eq!(evidence.handle_ended(HEARD, at(1_000_000)), Verdict::Wait);
+        assert_eq!(evidence.handle_refused(HEARD, at(1_001_000), 0), Verdict::Ended(End::Said), "they agree");
     }
 
     #[test]
     fn few_refusals_are_none_however_far_apart() {
         let mut evidence = Evidence::default();
         for time in [1, 20, 40, 60, 80, 100] {
-            assert_ne!(evidence.handle_refused(HEARD, at(time * 1_000), LONG), Verdict::Ended, "{time} s");
+            assert!(!is_end(evidence.handle_refused(HEARD, at(time * 1_000), LONG)), "{time} s");
         }
         let mut evidence = Evidence::default();
         for time in [1, 5, 9, 13] {
-            assert_ne!(evidence.handle_refused(HEARD, at(time * 1_000), LONG), Verdict::Ended, "{time} s");
+            assert!(!is_end(evidence.handle_refused(HEARD, at(time * 1_000), LONG)), "{time} s");
         }
     }
 
@@ -171,7 +197,7 @@ mod tests {
         let mut evidence = Evidence::default();
         assert_eq!(evidence.handle_ended(HEARD, at(1_000)), Verdict::Wait);
         assert_eq!(evidence.handle_ended(HEARD, at(1_200)), Verdict::Wait, "one answer, come twice");
-        assert_eq!(evidence.handle_ended(HEARD, at(1_500)), Verdict::Ended);
+        assert_eq!(evidence.handle_ended(HEARD, at(1_500)), Verdict::Ended(End::Said));
     }
 
     #[test]
@@ -179,7 +205,7 @@ mod tests {
         let mut evidence = Evidence::default();
         assert_eq!(evidence.handle_refused(HEARD, at(1_000), LONG), Verdict::Ask);
         assert_eq!(evidence.handle_ended(HEARD, at(1_001)), Verdict::Wait);
-        assert_eq!(refused_until(&mut evidence, HEARD, 1_200, 60_000), Some(1_700));
+        assert_eq!(refused_until(&mut evidence, HEARD, 1_200, 60_000), Some((1_700, End::Said)));
     }
 
     #[test]
@@ -197,7 +223,7 @@ mod tests {
         let mut evidence = Evidence::default();
         for second in 1..100 {
             let heard = at(second * 1_000 - 500);
-            assert_ne!(evidence.handle_refused(heard, at(second * 1_000), LONG), Verdict::Ended);
+            assert!(!is_end(evidence.handle_refused(heard, at(second * 1_000), LONG)));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::core::Engine;
 use super::endpoint::Phase;
-use super::interface::{Channel, EndpointId, Event, Memory};
+use super::interface::{Channel, End, EndpointId, Event, Memory};
 use super::life::{Evidence, Verdict, is_silent_for_too_long};
 use super::loss_detection::Delays;
 use super::operation::Job;
@@ -120,6 +120,7 @@ impl<M: Memory> Engine<M> {
             endpoint.send.probe.unanswered(),
             timeout,
         ) {
+            endpoint.life.end = Some(End::Silent);
             self.lose_peer(index);
             return;
         }
@@ -219,7 +220,7 @@ impl<M: Memory> Engine<M> {
         self.check_ready(index);
     }
 
-    /// The network says that nobody listens where the peer was. What that means, `life` says. A
+    /// The peer's host says that nobody listens where it was. What that means, `life` says. A
     /// peer that was about to close has just been faster than its last words.
     pub fn handle_gone(&mut self, endpoint: EndpointId, now: Instant) {
         let long = self.limits.refusal_timeout;
@@ -266,7 +267,10 @@ impl<M: Memory> Engine<M> {
         match (peer.phase, verdict) {
             (Phase::Closing, _) => self.handle_close_ack(index),
             (Phase::Lingering | Phase::Dead, _) | (_, Verdict::Wait) => {}
-            (Phase::Open | Phase::Draining | Phase::Parting, Verdict::Ended) => self.lose_peer(index),
+            (Phase::Open | Phase::Draining | Phase::Parting, Verdict::Ended(end)) => {
+                peer.life.end = Some(end);
+                self.lose_peer(index);
+            }
             (Phase::Open | Phase::Draining | Phase::Parting, Verdict::Ask) => {
                 self.events.push_back(Event::Silent { endpoint })
             }

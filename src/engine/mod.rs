@@ -107,8 +107,8 @@ pub use counters::{COUNTERS, Counters, LiveCounters};
 pub use delay_bound::AWAY;
 pub use extents::Extents;
 pub use interface::{
-    Buffer, Channel, Cookie, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece, Received,
-    Transmit,
+    Buffer, Channel, Cookie, End, EndpointId, Event, Fragment, Identity, Memory, Peer, PeerFacts, Piece,
+    Received, Transmit,
 };
 pub use landing::Landing;
 pub use memory::{Access, REGISTRATION_LEN, Registration};

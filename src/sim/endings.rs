@@ -2,7 +2,7 @@
 
 use super::traffic::{Game, Load};
 use super::*;
-use crate::engine::{Access, Fragment};
+use crate::engine::{Access, End, Fragment};
 use crate::error::{Error, Result};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -143,6 +143,8 @@ fn a_peer_that_is_said_to_have_ended_is_lost_when_it_is_said_again() {
         run(&mut network, SECOND / 3);
         let seen = story(&mut network);
         assert_eq!(seen.contains(&"0 lost".to_owned()), lost, "{seen:?}");
+        let known = network.nodes[0].engine.peer(endpoint).expect("still known");
+        assert_eq!(known.end, lost.then_some(End::Said));
     }
 }
 

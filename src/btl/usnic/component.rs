@@ -241,7 +241,7 @@ impl Transport for Usnic {
     }
 
     fn tell_loss(&self, name: u64, host: &impl Host) {
-        tell_loss(name, host);
+        tell_loss(name, self.core.end_of(name), host);
     }
 
     fn close(&self, endpoints: &[EndpointId], up: &impl Upcalls) {

@@ -17,7 +17,7 @@ use super::statistics::{Statistics, Told};
 use crate::btl::{Lent, Sending};
 use crate::config;
 use crate::engine::{
-    self, Channel, Cookie, EndpointId, Engine, Event, Fragment, Header, Identity, Instant, LiveCounters,
+    self, Channel, Cookie, End, EndpointId, Engine, Event, Fragment, Header, Identity, Instant, LiveCounters,
     PeerFacts, Registration, Transmit,
 };
 use crate::error::Result;
@@ -300,6 +300,15 @@ impl Module {
     #[cfg(test)]
     pub(super) fn longest_datagram(&self, endpoint: EndpointId) -> usize {
         self.state.with(|state| state.engine.longest_datagram(endpoint))
+    }
+
+    /// By what a process that is lost is known to have ended.
+    #[cold]
+    pub fn end_of(&self, name: u64) -> Option<End> {
+        self.state.with(|state| {
+            let peers = state.routes.open().into_iter().filter_map(|endpoint| state.engine.peer(endpoint));
+            peers.filter(|peer| peer.name == name && !peer.alive).find_map(|peer| peer.end)
+        })
     }
 
     /// What is known about a peer.

@@ -21,7 +21,7 @@ const fn truth(name: &'static CStr, default: bool, level: c_int, help: &'static 
     Number::new(Kind::Bool, name, default as c_int, level, help)
 }
 
-static NUMBERS: [Number; 33] = [
+static NUMBERS: [Number; 34] = [
     number(c"max_btls", 0, 2, c"Most modules (network interfaces) to use; 0: all"),
     number(c"stats", 0, 4, c"Seconds between lines of statistics on standard error, or in the log of a C program, one for each module, and one at the end; 0: none"),
     number(c"stats_relative", 0, 4, c"Lines of statistics count from the last line (1) or from the start (0); performance variables always count from the start"),
@@ -47,6 +47,7 @@ static NUMBERS: [Number; 33] = [
     number(c"connectivity_error_num_retries", 40, 3, c"Tries after the first one before the connectivity check fails"),
     number(c"ack_delay", 50, 5, c"Microseconds that an acknowledgement waits for data to travel with"),
     number(c"peer_timeout", 0, 5, c"Seconds without any answer after which a peer counts as lost; 0: never, since a process that computes, is stopped, or cannot be reached for a while has not ended. Of one that has ended, another process of its node says so within seconds, or the network does"),
+    number(c"refusal_timeout", 15, 5, c"Seconds for which a peer's host must say that nobody listens there until the peer counts as lost, while nobody of it is heard; 0: never"),
     truth(c"protect_payload", false, 5, c"Encrypt the data of each packet and authenticate all of it, not its header only; all processes of a job must agree"),
     number(c"busy_poll", 0, 5, c"Microseconds for which a look at the sockets may poll the device's queue itself (SO_BUSY_POLL, with SO_PREFER_BUSY_POLL), instead of waiting for its interrupt; 0: none"),
     number(c"coalesce_delay", 50, 5, c"Microseconds that a short message, sent in a row of others, may wait for more of them to share its packet; it never waits beyond the next call that makes progress. 0: none waits"),
@@ -168,6 +169,7 @@ pub(super) fn config(host: &impl Host) -> Result<config::Btl, String> {
         retransmit: Duration::from_micros(range(c"retrans_timeout", 1, MOST)? as u64),
         ack_delay: Duration::from_micros(range(c"ack_delay", 0, 1_000_000)? as u64),
         peer_timeout: Duration::from_secs(range(c"peer_timeout", 0, MOST)? as u64),
+        refusal_timeout: Duration::from_secs(range(c"refusal_timeout", 0, MOST)? as u64),
         protect_payload: PARAMETERS.number(c"protect_payload") != 0,
         ..default
     };
@@ -234,8 +236,15 @@ mod tests {
     #[test]
     fn the_parameters_of_the_original_are_all_there() {
         let names = NUMBERS.iter().map(|n| n.name).chain(TEXTS.iter().map(|t| t.name));
-        let new =
-            [c"ack_delay", c"peer_timeout", c"protect_payload", c"busy_poll", c"coalesce_delay", c"link"];
+        let new = [
+            c"ack_delay",
+            c"peer_timeout",
+            c"refusal_timeout",
+            c"protect_payload",
+            c"busy_poll",
+            c"coalesce_delay",
+            c"link",
+        ];
         let every = [c"exclusivity", c"flags", c"latency", c"bandwidth", c"max_send_size"];
         let own = names.filter(|name| !new.contains(name) && !every.contains(name));
         assert_eq!(own.count(), 28);

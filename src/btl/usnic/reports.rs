@@ -3,6 +3,7 @@
 use super::agent::{Finding, Site};
 use super::{EndpointId, Place};
 use crate::btl::{Host, Upcalls};
+use crate::engine::End;
 use crate::error::Error;
 
 /// What users call a process: its rank, and the number of its job in the job's family.
@@ -11,14 +12,22 @@ pub(super) fn title(name: u64) -> String {
 }
 
 /// A peer is lost.
-pub(super) fn tell_loss(name: u64, host: &impl Host) {
-    host.notice(
-        "peer lost",
-        &format!(
-            "btl_usnic: {} no longer answers: its process has ended, or its node or the network between is down (btl_usnic_peer_timeout says how long silence is borne)",
-            title(name)
-        ),
-    );
+pub(super) fn tell_loss(name: u64, end: Option<End>, host: &impl Host) {
+    host.notice("peer lost", &format!("btl_usnic: {} no longer answers: {}", title(name), why(end)));
+}
+
+/// By what a peer is known to have ended, and which parameter says how much of that is borne.
+fn why(end: Option<End>) -> &'static str {
+    match end {
+        Some(End::Said) => "its process has ended, as another process of its node says",
+        Some(End::Refused) => {
+            "its process has ended, or a packet filter of its host refuses everything, for longer than btl_usnic_refusal_timeout says"
+        }
+        Some(End::Silent) => {
+            "its process has ended or is stopped, or its node or the network between is down, for longer than btl_usnic_peer_timeout says"
+        }
+        None => "its process has ended, or has ended the connection",
+    }
 }
 
 /// The sockets of a module are closed. Its peers count as lost from now on.
@@ -65,4 +74,17 @@ fn describe(name: u64, finding: &Finding) -> String {
         finding.tries,
         finding.within
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_the_parameter_that_bounds_what_it_is_by_and_no_other() {
+        let named = |end| ["refusal_timeout", "peer_timeout"].map(|name| why(end).contains(name));
+        assert_eq!(named(Some(End::Refused)), [true, false]);
+        assert_eq!(named(Some(End::Silent)), [false, true]);
+        assert_eq!((named(Some(End::Said)), named(None)), ([false; 2], [false; 2]));
+    }
 }

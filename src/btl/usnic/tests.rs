@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::*;
 use crate::btl::{Lent, Sending};
 use crate::config;
+use crate::engine::End;
 use crate::error::{Error, Result};
 use crate::link::{Interface, Options, Socket};
 use crate::wire::modex;
@@ -481,6 +482,7 @@ fn a_peer_that_dies_is_lost_once_and_everything_ends() {
     let cookies: Vec<u64> = (0..20).map(|n| one.send(there, 1, pattern(n, 10_000))).collect();
     run(&[&one], || !one.lost.borrow().is_empty());
     assert_eq!(*one.lost.borrow(), [2]);
+    assert_eq!((one.module.end_of(2), one.module.end_of(3)), (Some(End::Silent), None));
     assert!(cookies.iter().all(|cookie| one.done.borrow()[cookie] == Err(Error::Unreachable)));
     let (cookie, lent) = one.lend(vec![1]);
     let late = Fragment { tag: 1, pieces: [Some(lent), None], cookie, priority: false, awaited: true };
@@ -497,6 +499,7 @@ fn a_process_that_has_ended_is_lost_without_waiting_for_the_timeout() {
     let cookie = one.send(there, 1, pattern(1, 10_000));
     run(&[&one], || !one.lost.borrow().is_empty());
     assert_eq!((one.done.borrow()[&cookie], one.lost.borrow().len()), (Err(Error::Unreachable), 1));
+    assert_eq!(one.module.end_of(2), Some(End::Refused));
 }
 
 #[test]

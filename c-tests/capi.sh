@@ -21,7 +21,7 @@ words=("$@")
 work=target/c-tests/$host/capi
 log=$work/log
 rm -rf "$work"
-mkdir -p "$work/plain" "$work/asan" "$work/tmp" || exit 2
+mkdir -p "$work/plain" "$work/valgrind" "$work/asan" "$work/tmp" || exit 2
 
 PREFIX=/opt/hawser DESTDIR=$PWD/$work/root COMPONENTDIR=/opt/components LIBDIR= pkgconfig/install.sh install >"$log" 2>&1 || give_up "make install"
 prefix=$work/root/opt/hawser
@@ -45,7 +45,10 @@ build() {
     done
 }
 build "$work/plain"
-build "$work/asan" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+bare_library "$work/bare/libhawser.so.0" || give_up "the library can be stripped"
+bare="-Wl,-rpath,$root/$work/bare"
+build "$work/valgrind" "$bare"
+build "$work/asan" "$bare" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 # Over the software stand-in for the CUDA driver.
 mkdir -p "$work/cuda" && cuda_library "$work/cuda" || give_up "the stand-in compiles"
@@ -127,7 +130,6 @@ job() {
         wanted "$line" || continue
         folder=$way runner=()
         if [ "$way" = valgrind ]; then
-            folder=plain
             runner=(valgrind --quiet --read-inline-info=no --error-exitcode=99 --leak-check=$leaks --errors-for-leak-kinds=definite,indirect,possible
                 --fair-sched=yes --num-callers=30 "--suppressions=$root/c-tests/capi/memory.supp")
         fi

@@ -113,6 +113,11 @@ give_up() {
     exit 1
 }
 
+# bare_library FILE: the library without what debuggers read, which AddressSanitizer and valgrind do anew in each process.
+bare_library() {
+    mkdir -p "$(dirname "$1")" && strip --strip-debug -o "$1" target/mca/libhawser.so && cp -f target/mca/help-hawser.txt "$(dirname "$1")"
+}
+
 # mpi_programs: all of c-tests/mpi that end well.
 mpi_programs() { basename -s .c c-tests/mpi/*.c | grep -vxE "killed|closesock"; }
 

@@ -49,19 +49,22 @@ compile() {
 }
 compile hostile && compile hostile-asan -fsanitize=address -fno-omit-frame-pointer || give_up "the hostile host compiles"
 
+bare_library "$work/bare/libhawser.so" || give_up "the library can be stripped"
+
 # run WAY COMMAND…: what of `words` is of verbs apart from what is not.
 run() {
-    local way=$1 word
+    local way=$1 word library=target/mca/libhawser.so
     local -a over_verbs=() others=()
     shift
     case " ${HAWSER_HOSTILE_WAYS:-plain asan valgrind} " in *" $way "*) ;; *) return ;; esac
+    [ "$way" = plain ] || library=$work/bare/libhawser.so
     for word in ${words[@]+"${words[@]}"}; do
         case $word in verbs*) over_verbs+=("$word") ;; *) others+=("$word") ;; esac
     done
     [ ${#words[@]} != 0 ] && [ ${#others[@]} = 0 ] ||
-        drive "$way" "$work/$way.log" "$@" "$root/target/mca/libhawser.so" ${others[@]+"${others[@]}"}
+        drive "$way" "$work/$way.log" "$@" "$root/$library" ${others[@]+"${others[@]}"}
     [ ${#words[@]} != 0 ] && [ ${#over_verbs[@]} = 0 ] ||
-        drive "$way" "$work/$way-verbs.log" env "${devices[@]}" "$@" "$root/target/mca/libhawser.so" ${over_verbs[@]+"${over_verbs[@]}"}
+        drive "$way" "$work/$way-verbs.log" env "${devices[@]}" "$@" "$root/$library" ${over_verbs[@]+"${over_verbs[@]}"}
 }
 
 # drive WAY LOG COMMAND…: prefixes its verdicts.

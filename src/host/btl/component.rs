@@ -47,6 +47,7 @@ impl Registry {
     ///
     /// A module that has ended leaves its place empty, so that the others keep theirs, by which performance
     /// variables are read.
+    #[inline(never)]
     fn install(&self, modules: Vec<*mut BtlModule>) {
         // SYNC POINT: modules (acquired in `modules`)
         self.modules.store(Box::into_raw(Box::new(modules)), Ordering::Release);

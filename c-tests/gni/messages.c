@@ -1,5 +1,5 @@
 /* Messages of the provider gni, one subject a run, between two processes; or within one, between two endpoints and of one to
- * itself. The last six subjects are of two processes.
+ * itself. The last seven subjects are of two processes.
  *
  *     messages SUBJECT [apart | together | self [auto]]
  *
@@ -798,6 +798,35 @@ static void successors(void)
     wire[0] = -1;
 }
 
+/* A peer that has asked for a connection and goes on as another program before it is answered. */
+static void hasty(void)
+{
+    static char out[8], in[8], late[8];
+    char said = 'x';
+    if (is_child) {
+        POST(fi_tsend(here->ep, out, 8, NULL, here->peer, 1, out));
+        NEED(dup2(life[0], 0) != 0);
+        NEED(dup2(wire[0], 1) != 1);
+        close(life[1]);
+        execlp("cat", "cat", NULL);
+        _exit(1);
+    }
+    close(life[0]);
+    NEED(write(life[1], &said, 1) != 1);
+    /* It is that program that says so. */
+    NEED(read(wire[0], &said, 1) != 1);
+    POST(fi_trecv(here->ep, in, 8, NULL, here->peer, 1, 0, in));
+    IS(next_error(here->rx).err, FI_ECONNRESET);
+    POST(fi_trecv(here->ep, late, 8, NULL, here->peer, 1, 0, late));
+    HOLDS(next_error(here->rx).op_context == late);
+    IS(waitpid(child, NULL, WNOHANG), 0);
+    close(life[1]);
+    NEED(waitpid(child, NULL, 0) != child);
+    child = 0;
+    close(wire[0]);
+    wire[0] = -1;
+}
+
 /* What was sent reaches a peer that looks later, though the sender has closed everything. */
 static void farewell(void)
 {
@@ -907,7 +936,7 @@ int main(int argc, char **argv)
     static const struct one_case all[] = {
         {"lengths", lengths_both_ways}, {"calls", calls}, {"matching", matching}, {"truncation", truncation},
         {"peeks", peeks}, {"selection", selection}, {"multiples", multiples}, {"floods", floods}, {"death", death},
-        {"heirs", heirs}, {"successors", successors}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors},
+        {"heirs", heirs}, {"successors", successors}, {"hasty", hasty}, {"farewell", farewell}, {"threads", threads}, {"descriptors", descriptors},
     };
     if (argc < 2)
         return 2;
@@ -916,7 +945,7 @@ int main(int argc, char **argv)
         selective = FI_SELECTIVE_COMPLETION;
     if (strcmp(argv[1], "descriptors") == 0)
         wait_obj = FI_WAIT_FD;
-    if (strcmp(argv[1], "heirs") == 0 || strcmp(argv[1], "successors") == 0)
+    if (strcmp(argv[1], "heirs") == 0 || strcmp(argv[1], "successors") == 0 || strcmp(argv[1], "hasty") == 0)
         NEED(pipe(life));
     is_auto = argc > 3 && strcmp(argv[3], "auto") == 0;
     begin(argc > 2 ? argv[2] : NULL);

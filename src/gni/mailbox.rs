@@ -29,15 +29,6 @@ const FAR_PIECE: usize = 256 << 10;
 /// Entries that the kernel holds of a stream that is not read, at most: 16 MiB of the shortest.
 const FAR_ENTRIES: usize = 1 << 20;
 
-/// Which way bytes are copied between the private memory of this process and that of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Across {
-    /// From the peer's.
-    From,
-    /// To the peer's.
-    To,
-}
-
 /// One side of a connection.
 pub struct Mailbox {
     pub(super) side: Side,
@@ -311,15 +302,9 @@ impl Mailbox {
     }
 
     /// Copies from or to the private memory of a peer of this node, as it has said; `None` where it has said since that it is
-    /// gone, or its process goes on as another program. What has come from there is that one's then; to there nothing goes, unless
-    /// it begins in the very moment between the look and the copy.
-    pub fn copy<R>(&self, way: Across, copy: impl FnOnce() -> R) -> Option<R> {
-        let peer = self.near()?;
-        let is_there = || !peer.lifeline.is_broken();
-        match way {
-            Across::To => is_there().then(|| peer.receiver.copy(copy))?,
-            Across::From => peer.receiver.copy(copy).filter(|_| is_there()),
-        }
+    /// gone.
+    pub fn copy<R>(&self, copy: impl FnOnce() -> R) -> Option<R> {
+        self.near()?.receiver.copy(copy)
     }
 
     /// This side is gone: a peer of this node begins no copy any more from or to what it was told of.

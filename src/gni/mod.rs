@@ -23,5 +23,5 @@ pub mod stream;
 
 pub use courier::Place;
 pub use datagram::{Sent, Service};
-pub use mailbox::{Across, Mailbox};
+pub use mailbox::Mailbox;
 pub use nic::Nic;

@@ -236,15 +236,17 @@ impl Nic {
     /// Connects a mailbox to the one that the peer has told of. It may have been written to already.
     ///
     /// # Errors
-    /// Why it is not what was told, or [`Error::OutOfResource`] where the peer has no place left.
+    /// Why it is not what was told; [`Error::NotFound`] where the program that has told of it has ended;
+    /// [`Error::OutOfResource`] where the peer has no place left.
     pub fn attach(&mut self, mailbox: &mut Mailbox, attributes: &Attributes) -> Result<()> {
         let Side::Near(near) = &mut mailbox.side else { return Err(Error::BadParameter) };
         let Place { pid, descriptor, device, inode, nonce } = attributes.segment;
         if !self.peers.contains_key(&nonce) {
             let identity = Identity { pid, descriptor, device, inode, nonce };
-            let shared = Shared::of_peer(&identity).map_err(|_| Error::Unreachable)?;
-            let bell = Bell::of_peer(&shared, pid)?;
-            let lifeline = Lifeline::of_peer(&shared, pid)?;
+            let shared = Shared::of_peer(&identity).map_err(|refused| refused.why)?;
+            // Whose memory was there a moment ago, and whose pipes are not, has ended meanwhile, or goes on as another program.
+            let bell = Bell::of_peer(&shared, pid).map_err(of_ended)?;
+            let lifeline = Lifeline::of_peer(&shared, pid).map_err(of_ended)?;
             // After four thousand million others, one that was watched then is not any more.
             self.watched = self.watched.wrapping_add(1);
             let (number, place) = (self.watched, attributes.segment);
@@ -424,9 +426,17 @@ impl Drop for Nic {
     }
 }
 
+fn of_ended(error: Error) -> Error {
+    match error {
+        Error::System(libc::ENOENT | libc::ESRCH) | Error::Unreachable | Error::BadParameter => {
+            Error::NotFound
+        }
+        error => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::mailbox::Across;
     use super::*;
 
     fn pair() -> (Nic, Mailbox, Nic, Mailbox) {
@@ -557,17 +567,11 @@ mod tests {
         // Children of other tests may have the end of the lifeline until they call execve(2).
         while !here.has_ended() {}
         assert!(one.ended().is_empty(), "that was in order");
-        assert_eq!(here.copy(Across::From, || ()), None);
         let (mut one, here, mut two, _there) = pair();
-        assert_eq!([Across::From, Across::To].map(|way| here.copy(way, || ())), [Some(()), Some(())]);
         // As execve(2) closes it.
         let other = Segment::make([7; NONCE]).expect("memory");
         two._anchor = Anchor::of(&other).expect("a pipe");
         while !here.has_ended() {}
-        let mut has_copied = false;
-        assert_eq!(here.copy(Across::To, || has_copied = true), None);
-        assert!(!has_copied, "to the memory of whoever is there now");
-        assert_eq!(here.copy(Across::From, || ()), None, "from it");
         assert!(here.is_of_life(&two.segment.identity().nonce) && !here.is_of_life(&life));
         assert_eq!(one.ended(), [two.segment.identity().nonce]);
         assert!(one.ended().is_empty(), "each once");
@@ -587,7 +591,9 @@ mod tests {
         wrong[3].ring = u32::MAX;
         for attributes in wrong {
             let mut mailbox = one.mailbox().expect("a ring");
-            assert!(one.attach(&mut mailbox, &attributes).is_err());
+            let outcome = one.attach(&mut mailbox, &attributes);
+            let is_of_nobody = attributes.segment.inode == wrong[2].segment.inode;
+            assert!(outcome.is_err() && (outcome == Err(Error::NotFound)) == is_of_nobody, "{outcome:?}");
             assert_eq!(mailbox.push_bytes(1, b"to nobody"), Ok(false));
             assert!(matches!(mailbox.take(), Ok(None)));
         }

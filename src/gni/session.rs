@@ -8,10 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::link::sender;
 use crate::sync::fork::Own;
 
 /// Links that wait until they are looked at, at most.
@@ -31,7 +30,7 @@ fn address(device: u32, cdm_id: u32) -> io::Result<SocketAddrUnix> {
 
 /// Whether a process of this user is at the other end.
 fn is_own(fd: &OwnedFd) -> io::Result<bool> {
-    Ok(sockopt::socket_peercred(fd)?.uid == rustix::process::geteuid())
+    Ok(sender::peer(fd)?.user == rustix::process::geteuid().as_raw())
 }
 
 /// What is called by its name.

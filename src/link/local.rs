@@ -13,11 +13,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use super::clock::Clock;
 use super::folder::{DESCRIPTORS, Folder};
+use super::sender;
 use super::wait::Waiter;
 use crate::sync::fork::Own;
 
@@ -40,7 +41,7 @@ fn explain(error: Errno) -> io::Error {
 
 /// Whether the process at the other end is of this user.
 fn is_own_user(fd: &OwnedFd) -> bool {
-    sockopt::socket_peercred(fd).is_ok_and(|other| other.uid == rustix::process::geteuid())
+    sender::peer(fd).is_ok_and(|other| other.user == rustix::process::geteuid().as_raw())
 }
 
 /// Who is connected to by a name in a folder.

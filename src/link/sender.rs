@@ -1,4 +1,5 @@
-//! Datagrams of this node with who has sent them, as the kernel says (`SCM_CREDENTIALS`, `unix(7)`).
+//! Datagrams of this node with who has sent them, and who is at the other end, as the kernel says (`SCM_CREDENTIALS` and
+//! `SO_PEERCRED`, `unix(7)`).
 //!
 //! A process of a PID namespace that this one does not see has number 0 then, which rustix does not know of.
 
@@ -54,6 +55,25 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option
     Ok((length, sender(&control).filter(|_| message.msg_controllen >= LENGTH)))
 }
 
+/// Who is at the other end of a socket that is connected.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn peer(socket: impl AsFd) -> io::Result<Sender> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of_val(&found) as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    let value = (&raw mut found).cast();
+    // SAFETY: value and length are variables of this function's, and the value is as long as that says.
+    let outcome =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut length) };
+    if outcome < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(Sender { process: found.pid as u32, user: found.uid })
+    }
+}
+
 /// What the first control message says, if it says that.
 fn sender(control: &[u64; WORDS]) -> Option<Sender> {
     let halves = |word: u64| {
@@ -88,6 +108,15 @@ mod tests {
         assert_eq!(receive(&two, &mut bytes).expect("one"), (4, Some(own)));
         assert_eq!(&bytes[..4], b"I am");
         assert_eq!(receive(&two, &mut bytes).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    fn who_is_at_the_other_end_is_said_by_the_kernel() {
+        let (one, _two) = UnixDatagram::pair().expect("sockets");
+        let own = Sender { process: std::process::id(), user: rustix::process::geteuid().as_raw() };
+        assert_eq!(peer(&one).expect("connected"), own);
+        let (reads, _writes) = std::io::pipe().expect("a pipe");
+        assert!(peer(&reads).is_err());
     }
 
     #[test]

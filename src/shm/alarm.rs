@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::published::Published;
-use super::segment::{Segment, Shared, system};
+use super::segment::{Segment, Shared, beyond_standard, system};
 use crate::error::Result;
 use crate::sync::across;
 
@@ -59,6 +59,7 @@ impl Alarm {
     /// What the system does not give.
     pub fn of(segment: &Segment) -> Result<Self> {
         let (reads, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(system)?;
+        let (reads, writes) = (beyond_standard(reads)?, beyond_standard(writes)?);
         let shared = segment.shared().clone();
         shared.word(BARRIER_AT).store(across::join().into(), Ordering::Relaxed);
         PIPE.publish(&shared, &writes)?;

@@ -9,7 +9,8 @@ use std::ptr;
 use crate::error::{Error, Result};
 use crate::link::Lent;
 
-/// Where peers can see whether they can read this process: a few bytes at a place of its own.
+/// Where peers can see whether they can read this process, and whether it is the one that it was: a few bytes at a place of its own,
+/// as long as this lives.
 pub struct Probe(Box<[u8; 16]>);
 
 impl Probe {
@@ -24,10 +25,19 @@ impl Probe {
     }
 }
 
-/// The private memory of another process.
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // SAFETY: its own bytes. Peers look there for as long as they like.
+        unsafe { ptr::from_mut(&mut *self.0).write_volatile([0; 16]) };
+    }
+}
+
+/// The private memory of another process, as long as that goes on as the program that it was: its [`Probe`] lies there.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossMemory {
     pid: i32,
+    probe: u64,
+    shown: [u8; 16],
 }
 
 /// Yama's setting (`Documentation/admin-guide/LSM/Yama.rst`): 0, and where there is none, the user decides; 1 asks
@@ -58,65 +68,106 @@ impl CrossMemory {
     /// # Errors
     /// Why it cannot be read.
     pub fn open(pid: u32, probe: u64, expected: &[u8; 16]) -> Result<Self> {
-        let memory = Self { pid: pid.try_into().map_err(|_| Error::BadParameter)? };
-        let mut seen = [0_u8; 16];
-        // SAFETY: `seen` outlives the call, which is all that uses it.
-        memory.read(probe, unsafe { Lent::new(seen.as_mut_ptr(), seen.len()) })?;
-        if seen == *expected { Ok(memory) } else { Err(Error::NotFound) }
+        let pid = pid.try_into().map_err(|_| Error::BadParameter)?;
+        let memory = Self { pid, probe, shown: *expected };
+        if memory.look()? { Ok(memory) } else { Err(Error::NotFound) }
     }
 
     /// Copies what lies at an address of the process.
     ///
     /// # Errors
-    /// What the kernel says, or [`Error::System`] with `EFAULT` when not all of it is there.
+    /// What the kernel says; [`Error::System`] with `ESRCH` where the process has ended or goes on as another program, and what
+    /// has been copied is nothing; with `EFAULT` where not all of it is there.
     #[inline]
     pub fn read(self, address: u64, to: Lent) -> Result<()> {
-        self.all(address, to, |pid, own, other| {
-            // SAFETY: one piece of this process's memory, which is lent and may be written, and one of the other's,
+        self.all(address, to, |rest, at| {
+            let mut seen = [0_u8; 16];
+            let probe = there(self.probe, seen.len());
+            // The probe comes last, of the same memory: the kernel looks up once per call which one the process has.
+            let (other, own) = ([there(at, rest.len()), probe], [here(rest), here_of(&mut seen)]);
+            // SAFETY: two pieces of this process's memory, one that is lent and may be written, and `seen`, and two of the other's,
             // which the kernel checks.
-            unsafe { libc::process_vm_readv(pid, own, 1, other, 1, 0) }
+            let copied = unsafe { libc::process_vm_readv(self.pid, own.as_ptr(), 2, other.as_ptr(), 2, 0) };
+            if copied >= rest.len() as isize && seen != self.shown { Err(GONE) } else { Ok(copied) }
         })
     }
 
-    /// Copies to an address of the process.
+    /// Copies to an address of the process, which may become another program amid that.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     #[inline]
     pub fn write(self, address: u64, from: Lent) -> Result<()> {
-        self.all(address, from, |pid, own, other| {
+        if !self.is_there() {
+            return Err(GONE);
+        }
+        self.all(address, from, |rest, at| {
+            let (other, own) = (there(at, rest.len()), here(rest));
             // SAFETY: one piece of this process's memory, which is lent and only read, and one of the other's, which
             // the kernel checks: it belongs to a process that has let us in.
-            unsafe { libc::process_vm_writev(pid, own, 1, other, 1, 0) }
+            Ok(unsafe { libc::process_vm_writev(self.pid, &raw const own, 1, &raw const other, 1, 0) })
         })
     }
 
-    fn all(
-        self,
-        address: u64,
-        own: Lent,
-        copy: impl Fn(i32, *const libc::iovec, *const libc::iovec) -> isize,
-    ) -> Result<()> {
+    /// Whether the probe lies where it did.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn look(&self) -> Result<bool> {
+        let mut seen = [0_u8; 16];
+        let (other, own) = (there(self.probe, seen.len()), here_of(&mut seen));
+        // SAFETY: `seen` may be written, and the kernel checks what is of the other process.
+        match unsafe { libc::process_vm_readv(self.pid, &raw const own, 1, &raw const other, 1, 0) } {
+            ..0 => Err(Error::System(errno())),
+            _ => Ok(seen == self.shown),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.look() == Ok(true)
+    }
+
+    /// Copies piece by piece until all is done: `copy` is given what is left of `own`, and where that is in the other process.
+    #[inline]
+    fn all(self, address: u64, own: Lent, copy: impl Fn(Lent, u64) -> Result<isize>) -> Result<()> {
         let mut done = 0;
         while done < own.len() {
             let rest = own.slice(done, own.len() - done);
-            let here = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
-            let at = address.checked_add(done as u64).ok_or(Error::System(libc::EFAULT))?;
-            let there =
-                libc::iovec { iov_base: ptr::without_provenance_mut(at as usize), iov_len: rest.len() };
-            match copy(self.pid, &raw const here, &raw const there) {
-                0 => return Err(Error::System(libc::EFAULT)),
-                copied if copied > 0 => done += (copied as usize).min(rest.len()),
-                _ => {
-                    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-                    if errno != libc::EINTR {
-                        return Err(Error::System(errno));
-                    }
-                }
+            let at = address.checked_add(done as u64).ok_or(FAULT)?;
+            let copied = copy(rest, at)?;
+            if copied > 0 {
+                done += (copied as usize).min(rest.len());
+                continue;
+            }
+            match if copied == 0 { FAULT } else { Error::System(errno()) } {
+                Error::System(libc::EINTR) => {}
+                // Of another program nothing lies there, or anything.
+                FAULT if !self.is_there() => return Err(GONE),
+                error => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// The process is not what it was.
+const GONE: Error = Error::System(libc::ESRCH);
+const FAULT: Error = Error::System(libc::EFAULT);
+
+fn here(own: Lent) -> libc::iovec {
+    libc::iovec { iov_base: own.as_ptr().cast_mut().cast(), iov_len: own.len() }
+}
+
+fn here_of(own: &mut [u8; 16]) -> libc::iovec {
+    libc::iovec { iov_base: own.as_mut_ptr().cast(), iov_len: own.len() }
+}
+
+fn there(address: u64, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length }
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]
@@ -153,5 +204,31 @@ mod tests {
         let mut to = [0; 64];
         assert!(memory.read(u64::MAX - 8, lend(&mut to)).is_err());
         assert!(memory.write(16, lend(&mut to)).is_err());
+        let mut at = [0_u8; 64];
+        let outcome = memory.read(at.as_mut_ptr().addr() as u64, lend(&mut to));
+        assert_eq!(outcome, Ok(()), "after all that");
+        assert_eq!(memory.read(8, lend(&mut to)), Err(FAULT), "the process is there, and has nothing there");
+    }
+
+    #[test]
+    fn of_another_program_nothing_is_read_and_to_it_nothing_goes() {
+        let probe = Probe::new([9; 16]);
+        let memory =
+            CrossMemory::open(std::process::id(), probe.address(), &[9; 16]).expect("one's own memory");
+        // Where the one before had its probe the next has anything, or nothing.
+        for memory in [CrossMemory { shown: [8; 16], ..memory }, CrossMemory { probe: 8, ..memory }] {
+            let (mut there, mut here) = ([1_u8; 64], [0_u8; 64]);
+            let at = there.as_mut_ptr().addr() as u64;
+            assert_eq!(memory.read(at, lend(&mut here)), Err(GONE));
+            here = [2; 64];
+            assert_eq!(memory.write(at, lend(&mut here)), Err(GONE));
+            assert_eq!(there, [1; 64]);
+            assert_eq!(memory.read(8, lend(&mut here)), Err(GONE), "whatever lies there");
+        }
+        let (mut there, mut here) = ([1_u8; 64], [0_u8; 64]);
+        let at = there.as_mut_ptr().addr() as u64;
+        assert_eq!(memory.read(at, lend(&mut here)), Ok(()));
+        drop(probe);
+        assert_eq!(memory.read(at, lend(&mut here)), Err(GONE), "who has shown it does so no more");
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::published::Published;
-use super::segment::{Segment, Shared, system};
+use super::segment::{Segment, Shared, beyond_standard, system};
 use crate::error::{Error, Result};
 use crate::sync::fork::Own;
 
@@ -33,6 +33,7 @@ impl Anchor {
     /// What the system does not give.
     pub fn of(segment: &Segment) -> Result<Self> {
         let (_, writes) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(system)?;
+        let writes = beyond_standard(writes)?;
         PIPE.publish(segment.shared(), &writes)?;
         Ok(Self { _own: Own::new(&writes), _writes: writes })
     }

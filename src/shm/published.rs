@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{FileType, Stat, fstat, stat};
 
-use super::segment::{Shared, input, system};
+use super::segment::{Shared, beyond_standard, input, system};
 use crate::error::{Error, Result};
 
 const DEVICE: usize = 8;
@@ -59,8 +59,9 @@ impl Published {
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(self.path(shared, pid)?)
             .map_err(|error| input(&error))?;
+        let pipe = beyond_standard(pipe.into())?;
         let is_it = self.is_it(shared, &fstat(&pipe).map_err(system)?);
-        if is_it { Ok(pipe) } else { Err(Error::BadParameter) }
+        if is_it { Ok(pipe.into()) } else { Err(Error::BadParameter) }
     }
 
     /// Whether the process has it still.

@@ -27,6 +27,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
     memfd_create,
 };
+use rustix::io::fcntl_dupfd_cloexec;
 
 use super::inbox::{PLACE, words};
 use super::ring::{Receiver, STRIDE, Sender};
@@ -127,10 +128,20 @@ pub(super) fn input(error: &std::io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
+/// The same file under a number that nobody writes to by itself: a program that was started without standard input or output
+/// takes whatever is 0, 1 or 2 for them.
+pub(super) fn beyond_standard(file: OwnedFd) -> Result<OwnedFd> {
+    if file.as_raw_fd() > libc::STDERR_FILENO {
+        return Ok(file);
+    }
+    fcntl_dupfd_cloexec(&file, libc::STDERR_FILENO + 1).map_err(system)
+}
+
 /// Makes a file of so many bytes in memory, which never gets shorter, and says how peers find it. The nonce is to be written
 /// there.
 pub(super) fn anonymous(name: &str, length: usize, nonce: [u8; NONCE]) -> Result<(OwnedFd, Identity)> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+    let file = beyond_standard(file)?;
     let most = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if most.is_some_and(|most| most < length as u64) {
         // The kernel would send a signal.
@@ -158,7 +169,7 @@ pub(super) fn foreign(
     identity: &Identity,
     length: usize,
     writes: bool,
-) -> std::result::Result<(File, String), String> {
+) -> std::result::Result<(File, String), Refused> {
     let path = format!("/proc/{}/fd/{}", identity.pid, identity.descriptor);
     let file = File::options()
         .read(true)
@@ -166,18 +177,46 @@ pub(super) fn foreign(
         // It may be anything until it is looked at: also a pipe that nobody writes to.
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(Path::new(&path))
-        .map_err(|error| format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))?;
-    let stat = fstat(&file).map_err(|error| format!("{path}: {error}"))?;
+        .map_err(|error| {
+            let why = match input(&error) {
+                Error::System(libc::ENOENT | libc::ESRCH) => Error::NotFound,
+                why => why,
+            };
+            Refused::new(why, format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))
+        })?;
+    let stat = fstat(&file).map_err(|error| Refused::new(system(error), format!("{path}: {error}")))?;
     if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-        return Err(format!(
-            "{path} is another file: the process is in another PID namespace, or has closed it"
-        ));
+        let text =
+            format!("{path} is another file: the process is in another PID namespace, or has closed it");
+        return Err(Refused::new(Error::NotFound, text));
     }
-    let seals = fcntl_get_seals(&file).map_err(|error| format!("{path}: {error}"))?;
+    let seals =
+        fcntl_get_seals(&file).map_err(|error| Refused::new(system(error), format!("{path}: {error}")))?;
     if !seals.contains(SealFlags::SHRINK) || u64::try_from(stat.st_size) != Ok(length as u64) {
-        return Err(format!("{path} is {} bytes long, or not sealed", stat.st_size));
+        let text = format!("{path} is {} bytes long, or not sealed", stat.st_size);
+        return Err(Refused::new(Error::BadParameter, text));
     }
     Ok((file, path))
+}
+
+/// Why what a peer has published is not taken.
+#[derive(Debug)]
+pub struct Refused {
+    /// [`Error::NotFound`]: the process does not have it, or not any more.
+    pub why: Error,
+    text: String,
+}
+
+impl Refused {
+    pub(super) fn new(why: Error, text: String) -> Self {
+        Self { why, text }
+    }
+}
+
+impl From<Refused> for String {
+    fn from(refused: Refused) -> Self {
+        refused.text
+    }
 }
 
 impl Shared {
@@ -193,12 +232,14 @@ impl Shared {
     ///
     /// # Errors
     /// Why it is not what its owner has published, or cannot be mapped.
-    pub fn of_peer(identity: &Identity) -> std::result::Result<Self, String> {
+    pub fn of_peer(identity: &Identity) -> std::result::Result<Self, Refused> {
         let (file, path) = foreign(identity, LENGTH, true)?;
-        let shared = Self::map(&file).map_err(|error| format!("{path} cannot be mapped: {error}"))?;
+        let shared = Self::map(&file)
+            .map_err(|error| Refused::new(error, format!("{path} cannot be mapped: {error}")))?;
         let nonce = shared.nonce();
         if shared.word(MAGIC_AT).load(Ordering::Acquire) != MAGIC || nonce != identity.nonce {
-            return Err(format!("{path} is of another version, or is not what was published"));
+            let text = format!("{path} is of another version, or is not what was published");
+            return Err(Refused::new(Error::BadParameter, text));
         }
         Ok(shared)
     }
@@ -376,6 +417,9 @@ mod tests {
         ] {
             assert!(Shared::of_peer(&wrong).is_err(), "{wrong:?}");
         }
+        for is_over in [Identity { descriptor: 9999, ..right }, Identity { pid: 1 << 30, ..right }] {
+            assert_eq!(Shared::of_peer(&is_over).err().expect("refused").why, Error::NotFound, "{is_over:?}");
+        }
     }
 
     #[test]
@@ -383,8 +427,9 @@ mod tests {
         let (reads, writes) = std::io::pipe().expect("a pipe");
         drop(writes);
         let identity = Identity { descriptor: reads.as_raw_fd() as u32, ..*segment().identity() };
-        let why = foreign(&identity, LENGTH, false).expect_err("refused");
-        assert!(why.contains("is another file"), "{why}");
+        let refused = foreign(&identity, LENGTH, false).expect_err("refused");
+        assert_eq!(refused.why, Error::NotFound);
+        assert!(refused.text.contains("is another file"), "{refused:?}");
     }
 
     #[test]
@@ -408,8 +453,8 @@ mod tests {
             inode: stat.st_ino,
             nonce: [0; NONCE],
         };
-        let why = Shared::of_peer(&identity).err().expect("refused");
-        assert!(why.contains("not sealed"), "{why}");
+        let refused = Shared::of_peer(&identity).err().expect("refused");
+        assert!(refused.text.contains("not sealed"), "{refused:?}");
     }
 
     #[test]

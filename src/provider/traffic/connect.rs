@@ -9,6 +9,7 @@ use super::target::Target;
 use crate::engine::connect::{End, Event, Reason, Route, Vc};
 use crate::engine::matching::Leftover;
 use crate::engine::time::Instant;
+use crate::error::Error;
 use crate::gni::datagram::Heard;
 use crate::gni::{Mailbox, Place, Sent};
 use crate::wire::gni::context::is_scalable;
@@ -151,8 +152,8 @@ impl Traffic {
                 } else {
                     nic.attach(mailbox, &attributes)
                 };
-                if attached.is_err() {
-                    return self.lose(slot, index, libc::EHOSTUNREACH);
+                if let Err(error) = attached {
+                    return self.lose(slot, index, unattached(error));
                 }
                 let is_unreached = mailbox.is_unreached();
                 // Another node cannot look there.
@@ -447,6 +448,15 @@ pub(super) enum Gone {
     It,
     /// The process that it is of.
     Whole,
+}
+
+/// Why a mailbox cannot be connected to what the peer has told of.
+fn unattached(error: Error) -> i32 {
+    match error {
+        Error::NotFound => libc::ECONNRESET,
+        Error::System(code @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => code,
+        _ => libc::EHOSTUNREACH,
+    }
 }
 
 /// Whether a connection that has failed so says that the life of the peer is over.

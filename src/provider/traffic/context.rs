@@ -22,7 +22,7 @@ use crate::engine::connect::{EndpointId, Vc};
 use crate::engine::matching::{Matching, MessageId, ReceiveId};
 use crate::engine::slab::{Key, Slab};
 use crate::error::Error;
-use crate::gni::{Across, Mailbox, Place as Far};
+use crate::gni::{Mailbox, Place as Far};
 use crate::shm::CrossMemory;
 use crate::sync::EngineCell;
 use crate::wire::gni::context;
@@ -251,11 +251,10 @@ impl Peer {
     /// endpoint since: then that memory is not what it was any more.
     pub(super) fn copy(
         &self,
-        way: Across,
         copy: impl FnOnce(CrossMemory) -> crate::error::Result<()>,
     ) -> Option<Result<(), Errno>> {
         let (memory, mailbox) = (self.memory?, self.mailbox.as_ref()?);
-        match mailbox.copy(way, || copy(memory)) {
+        match mailbox.copy(|| copy(memory)) {
             None | Some(Err(Error::System(libc::ESRCH))) => Some(Err(Errno(libc::ECONNRESET))),
             Some(Ok(())) => Some(Ok(())),
             // It is forbidden after all.

@@ -5,7 +5,6 @@ use super::far_tests::{leave, pair};
 use super::sleep_tests::{asleep, chain, counters, is_awake};
 use super::tests::{Side, some, stir};
 use super::{Traffic, context};
-use crate::gni::Across;
 
 const LENGTH: usize = 60_000;
 
@@ -135,7 +134,7 @@ fn an_endpoint_is_closed_when_nobody_copies_from_or_to_its_memory_and_nobody_beg
     let copy = |copy: &dyn Fn()| {
         two.with(|traffic| {
             let context = traffic.context(two.slot).expect("open");
-            context.peers[0].copy(Across::From, |_| {
+            context.peers[0].copy(|_| {
                 copy();
                 Ok(())
             })

@@ -9,7 +9,6 @@ use super::context::{Context, Item, Many, Note, Peer, Pull, Receive, Share, Unex
 use super::ending::{Instead, Received};
 use crate::engine::matching::{MessageId, Posting, ReceiveId, Times, Wanted};
 use crate::engine::slab::Key;
-use crate::gni::Across;
 use crate::link::Lent;
 use crate::shm::CrossMemory;
 use crate::wire::gni::mailbox::{self, Label, Lies};
@@ -275,7 +274,7 @@ impl Context {
             ended(self, &receive, libc::ECONNRESET);
             return None;
         }
-        match there.copy(Across::From, |memory| read(memory, lies, &receive.buffer, wanted)) {
+        match there.copy(|memory| read(memory, lies, &receive.buffer, wanted)) {
             None => {}
             Some(Ok(())) => {
                 ended(self, &receive, 0);

@@ -16,7 +16,6 @@ use super::context::{Context, Item, Note};
 use super::rma::Waiting;
 use super::send::{PIECE, lend};
 use super::{EAGER, Lost};
-use crate::gni::Across;
 use crate::link::Lent;
 use crate::shm::CrossMemory;
 use crate::wire::gni::mailbox::Lies;
@@ -296,7 +295,7 @@ impl Context {
                 let read = |memory: CrossMemory| {
                     each_run(spots.all(), lies, |address, spot| memory.read(address, spot))
                 };
-                match self.peers.get(peer as usize)?.copy(Across::From, read) {
+                match self.peers.get(peer as usize)?.copy(read) {
                     Some(Ok(())) => (0, spots.is_counted),
                     None => {
                         self.begin_work(peer, operation, Carried::Put(data), places, length)?;
@@ -328,7 +327,7 @@ impl Context {
         let there = Some(self.peers.get(peer as usize)?).filter(|_| !lies.pieces().is_empty());
         let write =
             |memory: CrossMemory| each_run(spots.all(), lies, |address, spot| memory.write(address, spot));
-        match there.and_then(|there| there.copy(Across::To, write)) {
+        match there.and_then(|there| there.copy(write)) {
             Some(Ok(())) => {
                 self.count_remote(places, spots.is_counted, Access::REMOTE_READ);
                 self.answer(peer, operation, 0);

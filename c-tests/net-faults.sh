@@ -146,7 +146,7 @@ nothing_left() {
 
 
 
-job_programs alltoall killed busy
+job_programs alltoall killed busy late
 cc -std=gnu11 -O2 -Wall -Wextra -Wpedantic -Werror c-tests/net/forge.c -o "$work/forge" || give_up "forge compiles"
 job_network 3
 alltoall=$bed_root/$work/alltoall enough_there=$bed_root/$work/enough
@@ -232,6 +232,9 @@ ends_soon() {
     status=$?
     job=
 }
+
+# is_stopped PROCESS
+is_stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null)" = T ]; }
 
 says() { tr -d '\0' <"$log" | grep -qE -- "$1"; }
 silent() { ! says "$1"; }
@@ -415,6 +418,22 @@ if [ "$btl" != tcp ]; then
         need crossing
         need passes alltoall
         need silent 'no longer answers'
+        finish
+    }
+    # The check of the way gives up after 2 s here; the kernel of the other host takes calls all the same.
+    begin "a rank alone on its host stopped behind MPI_Init, when nobody has heard of it yet: 2 ranks on 2 hosts go on" && {
+        launch 2 2 --mca btl_usnic_connectivity_error_num_retries 8 "$bed_root/$work/late"
+        need until_true says 'rank 1 stops'
+        if victim=$(rank_of late 2); then
+            need until_true is_stopped "$victim"
+            sleep 8
+            need running
+            kill -CONT "$victim"
+        else
+            need rank_of late 2
+        fi
+        need passes late
+        need silent 'no longer answers|[Dd]atagrams? arrives?'
         finish
     }
     engine_too && begin "both hosts refuse everything for 10 s: 4 ranks on 2 hosts go on" && {

@@ -5,15 +5,16 @@
 //! which may show another network namespace than ours: it is believed only where the index agrees.
 
 use std::fmt;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::{fs, io, net};
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::name::same_subnet;
 use crate::error::{Error, Result};
@@ -52,14 +53,16 @@ pub struct Interface {
 impl Interface {
     /// All of them, in the kernel's order.
     pub fn all() -> Result<Vec<Self>> {
-        let probe = net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-            .or_else(|_| net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))
-            .map_err(|error| system(&error))?;
+        // It has no address, so that it takes no port: there may be none left.
+        let socket = |family| socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let probe = socket(AddressFamily::INET)
+            .or_else(|_| socket(AddressFamily::INET6))
+            .map_err(|errno| Error::System(errno.raw_os_error()))?;
         let list = getifaddrs().map_err(|errno| Error::System(errno as i32))?;
         Ok(list.filter_map(|entry| Self::read(entry, &probe)).collect())
     }
 
-    fn read(entry: InterfaceAddress, probe: &net::UdpSocket) -> Option<Self> {
+    fn read(entry: InterfaceAddress, probe: &OwnedFd) -> Option<Self> {
         let address = ip(entry.address.as_ref()?)?;
         let prefix = match entry.netmask.as_ref().and_then(ip) {
             Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
@@ -94,10 +97,6 @@ impl fmt::Display for Interface {
     }
 }
 
-fn system(error: &io::Error) -> Error {
-    Error::System(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
 /// The IP address in a socket address, if it is one.
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
@@ -105,7 +104,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 }
 
 /// `SIOCGIFMTU` of `netdevice(7)`: unlike sysfs, it always speaks of our own namespace.
-fn mtu(probe: &net::UdpSocket, name: &str) -> Option<usize> {
+fn mtu(probe: &OwnedFd, name: &str) -> Option<usize> {
     #[repr(C)]
     struct Request {
         name: [u8; libc::IFNAMSIZ],

@@ -5,7 +5,7 @@
 //! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
 //! a third.
 //!
-//! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes;
+//! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes; `call`, connections;
 //! `stream`, bytes of a connection; `sender`, datagrams within a node and whose they are;
 //! `folder`, where the processes of a node find each other and see who lives; `local`, records between
 //! them; `wait` for all of them.
@@ -16,6 +16,7 @@
 //! does is fatal, only what this process does to the sockets ([`Link::broken`]).
 
 mod address;
+mod call;
 mod clock;
 mod coalescer;
 mod control;
@@ -55,6 +56,7 @@ mod network_tests;
 #[cfg(test)]
 mod socket_tests;
 
+pub use call::{Call, Calls};
 pub use clock::{Arrivals, Clock};
 pub use device::has_usnic;
 pub use fabric::{Fabric, interface_of, offers};

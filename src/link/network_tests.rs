@@ -53,6 +53,18 @@ fn the_suite_holds_over_a_cable_with_ipv6() {
 }
 
 #[test]
+fn interfaces_are_listed_where_no_port_is_left() {
+    let Some(host) = super::hosts::Host::new() else { return };
+    host.run(|| {
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "60999 60999").expect("a range");
+        let any = (Ipv4Addr::UNSPECIFIED, 0);
+        let _last = std::net::UdpSocket::bind(any).expect("the last one");
+        assert!(std::net::UdpSocket::bind(any).is_err());
+        assert!(!super::Interface::all().expect("a list").is_empty());
+    });
+}
+
+#[test]
 fn limits_are_those_of_the_cable() {
     let Some(hosts) = cabled(1500) else { return };
     for (address, longest) in [("10.9.0.1", 1472), ("fd09::1", 1452)] {

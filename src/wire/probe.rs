@@ -1,5 +1,5 @@
 //! The datagrams between the agents of two nodes: does a datagram of this length arrive, and does
-//! that process still live?
+//! that process still live? And what they say to each other over a connection.
 //!
 //! Little-endian, 32 bytes; a ping is filled up to the length that is tried:
 //!
@@ -51,6 +51,10 @@ pub enum Body {
     Alive(Process),
     /// It did, and has ended.
     Gone(Process),
+    /// Over a connection: is somebody there who does something?
+    Call,
+    /// Somebody is.
+    Here,
 }
 
 /// A process, or one life of a module of it.
@@ -101,6 +105,8 @@ impl Message {
             Body::Ask(process) => (3, process.incarnation, process.name),
             Body::Alive(process) => (4, process.incarnation, process.name),
             Body::Gone(process) => (5, process.incarnation, process.name),
+            Body::Call => (6, 0, 0),
+            Body::Here => (7, 0, 0),
         };
         let mut bytes = [0; LEN];
         bytes[..2].copy_from_slice(&[VERSION, kind]);
@@ -141,10 +147,13 @@ impl Packet {
             3 => Body::Ask(process),
             4 => Body::Alive(process),
             5 => Body::Gone(process),
+            6 if subject == 0 => Body::Call,
+            7 if subject == 0 => Body::Here,
             _ => return Err(Malformed::Kind),
         };
         let is_ping = matches!(body, Body::Ping { .. } | Body::Pong { .. });
-        if bytes[2..4] != [0; 2] || is_ping && process.name != 0 {
+        let is_nameless = is_ping || matches!(body, Body::Call | Body::Here);
+        if bytes[2..4] != [0; 2] || is_nameless && process.name != 0 {
             return Err(Malformed::Kind);
         }
         let message = Message { nonce: word(&bytes, 2), body };
@@ -194,6 +203,8 @@ mod tests {
             Body::Ask(process),
             Body::Alive(process),
             Body::Gone(process),
+            Body::Call,
+            Body::Here,
         ]
         .map(|body| Message { nonce: 0x1112_1314_1516_1718, body })
         .to_vec()

@@ -116,7 +116,7 @@ fn limits(config: &config::Btl, speed: u32, rails: usize, is_far: bool) -> Limit
     Limits {
         eager,
         rndv_eager: config.rndv_eager_limit,
-        max_send: config.table.max_send_size.unwrap_or(eager),
+        max_send: config.table.max_send_size.unwrap_or(eager.max(parameters::LEAST_FRAGMENT)),
         max_send_device: 0,
         pipeline: Pipeline::WHOLE,
         copy: config.copy_limit,

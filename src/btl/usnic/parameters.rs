@@ -57,7 +57,7 @@ static NUMBERS: [Number; 34] = [
     Number::new(Kind::Flags, c"flags", 15, 5, c"What the component may be used for: send, without which it is not used, put, get, in-place"),
     unsigned(c"latency", 2, 5, c"Rank among byte transports for short messages: the lowest are used; see want_numa_device_assignment"),
     unsigned(c"bandwidth", 0, 5, c"Share of long messages among byte transports, in Mbit/s; 0: the speed of each interface"),
-    unsigned(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes, 1024 at least; 0: as eager_limit"),
+    unsigned(c"max_send_size", 0, 4, c"Longest fragment of a long message that is sent rather than put, in bytes, 1024 at least; 0: as eager_limit, where that is more"),
 ];
 
 static TEXTS: [Text; 6] = [
@@ -128,13 +128,15 @@ fn flags(value: i64) -> Result<u32, String> {
     Ok(flags)
 }
 
-/// The longest fragment of a long message, if it is said. Below a kilobyte it would be hardly more than its headers,
-/// or less.
+/// The least that the longest fragment of a long message may be: below, it would be hardly more than its headers, or less.
+pub(super) const LEAST_FRAGMENT: usize = 1024;
+
+/// The longest fragment of a long message, if it is said.
 fn max_send_size(value: i64) -> Result<Option<usize>, String> {
     if value == 0 {
         return Ok(None);
     }
-    let size = within(c"max_send_size", value, 1024, 1 << 19);
+    let size = within(c"max_send_size", value, LEAST_FRAGMENT as i64, 1 << 19);
     size.map(Some).map_err(|why| format!("{why}, or 0: as eager_limit"))
 }
 

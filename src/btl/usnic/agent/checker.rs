@@ -4,6 +4,9 @@
 //! A question to another agent is an *errand*. It has a number that only the two agents know, is
 //! asked again until its answer comes or its tries are used up, and is run once however many modules
 //! want to know. What is not an answer to an errand, or not genuine, is dropped and counted.
+//!
+//! Who answers no datagram may be behind a packet filter, or stopped. So it is called, too, over a connection: where
+//! that is taken and nobody says anything, the errand goes on for as long as that stays so.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -22,6 +25,10 @@ pub(super) type SocketId = usize;
 const ASKS: u32 = 4;
 /// And how long after each other.
 const BETWEEN_ASKS: Duration = Duration::from_millis(150);
+/// So many times before the last another agent of which nothing has come is called.
+const CALLED: u32 = 20;
+/// How often it is asked again whose call has ended, or was answered.
+const AFTER_CALL: u32 = 4;
 /// Ways that are known to be good.
 const KNOWN: usize = 16_384;
 
@@ -30,6 +37,10 @@ const KNOWN: usize = 16_384;
 pub(super) enum Output {
     /// Send this, filled up with zeros to so many bytes.
     Send { socket: SocketId, to: SocketAddr, head: [u8; probe::LEN], length: usize },
+    /// Call, and say this.
+    Call { nonce: u64, socket: SocketId, to: SocketAddr, head: [u8; probe::LEN] },
+    /// The call is of no use any more.
+    HangUp { nonce: u64 },
     /// Tell a module.
     Reply { client: ClientId, reply: Reply },
 }
@@ -74,6 +85,17 @@ enum Subject {
     Life(Process),
 }
 
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// It has not been taken.
+    Calling,
+    /// It has been taken, and nobody has said anything.
+    Taken,
+    /// Somebody has answered, it has ended, or could not be begun.
+    Over,
+}
+
 /// By which socket, and from where.
 type Asker = (SocketId, SocketAddr);
 
@@ -91,6 +113,8 @@ struct Errand {
     long: bool,
     /// The network has said that nobody listens there.
     refused: bool,
+    /// A call, where there is one.
+    line: Option<Line>,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
 }
@@ -205,6 +229,7 @@ impl Checker {
             short: false,
             long: false,
             refused: false,
+            line: None,
             askers: vec![asker],
         };
         self.ask(nonce, &errand);
@@ -246,6 +271,9 @@ impl Checker {
         let errand = self.errands.remove(&nonce)?;
         self.aims.remove(&errand.aim);
         self.due.remove(&(errand.due, nonce));
+        if matches!(errand.line, Some(Line::Calling | Line::Taken)) {
+            self.outputs.push_back(Output::HangUp { nonce });
+        }
         Some(errand)
     }
 
@@ -267,6 +295,53 @@ impl Checker {
                 None => self.counts.stray += 1,
             },
             Body::Pong { .. } | Body::Alive(_) | Body::Gone(_) => self.handle_answer(&packet),
+            Body::Call | Body::Here => self.counts.stray += 1,
+        }
+    }
+
+    /// Somebody has called, and said this: what is said to that.
+    pub(super) fn handle_call(&mut self, head: &[u8; probe::LEN], key: &Key) -> Option<[u8; probe::LEN]> {
+        let nonce = match Packet::parse(head, probe::LEN) {
+            Err(_) => {
+                self.counts.malformed += 1;
+                return None;
+            }
+            Ok(packet) if !packet.is_genuine(key) => {
+                self.counts.forged += 1;
+                return None;
+            }
+            Ok(Packet { message: Message { nonce, body: Body::Call }, .. }) => nonce,
+            Ok(_) => {
+                self.counts.stray += 1;
+                return None;
+            }
+        };
+        self.counts.asks += 1;
+        Some(Message { nonce, body: Body::Here }.emit(key))
+    }
+
+    /// A call has been taken.
+    pub(super) fn handle_taken(&mut self, nonce: u64) {
+        if let Some(errand) = self.errands.get_mut(&nonce).filter(|errand| errand.line == Some(Line::Calling))
+        {
+            errand.line = Some(Line::Taken);
+        }
+    }
+
+    /// A call has ended, perhaps with these last words: what does not come by datagrams from now on does not come at all.
+    pub(super) fn handle_hung_up(&mut self, nonce: u64, said: Option<&[u8; probe::LEN]>, now: Instant) {
+        let Some(errand) = self.errands.get_mut(&nonce) else { return };
+        if let Some(said) = said {
+            let packet = Packet::parse(said, probe::LEN);
+            let here = packet.is_ok_and(|packet| {
+                packet.message == Message { nonce, body: Body::Here } && packet.is_genuine(&errand.key)
+            });
+            if here { self.counts.answers += 1 } else { self.counts.forged += 1 }
+        }
+        errand.line = Some(Line::Over);
+        if errand.left == 0 {
+            errand.left = AFTER_CALL;
+            self.schedule(nonce, now);
         }
     }
 
@@ -367,7 +442,14 @@ impl Checker {
             }
             self.due.remove(&(at, nonce));
             let Some(mut errand) = self.errands.remove(&nonce) else { continue };
-            let is_over = errand.left == 0;
+            let is_unheard = matches!(errand.aim.2, Subject::Way { .. }) && !errand.short && !errand.long;
+            let is_over = errand.left == 0 && !(is_unheard && errand.line == Some(Line::Taken));
+            if is_unheard && errand.line.is_none() && (1..=CALLED).contains(&errand.left) {
+                errand.line = Some(Line::Calling);
+                let (socket, to, _) = errand.aim;
+                let head = Message { nonce, body: Body::Call }.emit(&errand.key);
+                self.outputs.push_back(Output::Call { nonce, socket, to, head });
+            }
             errand.left = errand.left.saturating_sub(1);
             if !is_over {
                 self.ask(nonce, &errand);

@@ -27,6 +27,19 @@ struct World {
     replies: Vec<(usize, ClientId, Reply)>,
     /// Other processes of the nodes, and whether they live.
     others: HashMap<Process, bool>,
+    /// What becomes of a call.
+    callee: Callee,
+    /// That which nobody has answered yet, and when it was taken.
+    open: Option<(u64, [u8; LEN])>,
+    called: Vec<Duration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callee {
+    Nobody,
+    Stopped,
+    Runs,
+    Forges,
 }
 
 fn process(node: usize) -> Process {
@@ -42,6 +55,9 @@ impl World {
             sent: Vec::new(),
             replies: Vec::new(),
             others: HashMap::new(),
+            callee: Callee::Nobody,
+            open: None,
+            called: Vec::new(),
         };
         for node in 0..2 {
             world.agents[node].handle_joined(CLIENT, process(node), 0, 4000);
@@ -61,6 +77,16 @@ impl World {
         {
             match output {
                 Output::Reply { client, reply } => self.replies.push((node, client, reply)),
+                Output::Call { nonce, socket, to, head } => {
+                    assert_eq!((node, socket, to, self.open), (0, 0, at(1), None));
+                    self.called.push(self.now - Instant::from_nanos(1));
+                    if self.callee != Callee::Nobody {
+                        self.agents[0].handle_taken(nonce);
+                    }
+                    self.open = Some((nonce, head));
+                    self.answer();
+                }
+                Output::HangUp { nonce } => assert_eq!(self.open.take().map(|open| open.0), Some(nonce)),
                 Output::Send { socket, to, head, length } => {
                     assert_eq!((socket, to), (0, at(1 - node)));
                     self.sent.push((node, length));
@@ -73,6 +99,30 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The other agent takes what has been said to it, if it does.
+    fn answer(&mut self) {
+        let Some((nonce, head)) = self.open else { return };
+        let said = match self.callee {
+            Callee::Nobody | Callee::Stopped => return,
+            Callee::Runs => self.agents[1].handle_call(&head, &KEYS[1]),
+            Callee::Forges => Some(Message { nonce, body: Body::Here }.emit(&KEYS[0])),
+        };
+        assert!(said.is_some());
+        self.open = None;
+        self.agents[0].handle_hung_up(nonce, said.as_ref(), self.now);
+    }
+
+    /// Lets so much time pass.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(at) = self.agents[0].next_timeout().filter(|at| *at <= until) {
+            self.now = at;
+            self.agents[0].handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = until;
     }
 
     fn request(&mut self, client: ClientId, request: &Request) {
@@ -200,6 +250,109 @@ fn what_somebody_else_refuses_excuses_nobody() {
     world.agents[0].handle_refused(1, at(1));
     world.finish();
     assert_eq!(world.replies, [(0, CLIENT, Reply::Checked { id: ID, short: false, long: false })]);
+}
+
+const WHOLE: Duration = Duration::from_millis(250 * 41);
+const UNREACHED: (usize, ClientId, Reply) = (0, CLIENT, Reply::Checked { id: ID, short: false, long: false });
+const REACHED: (usize, ClientId, Reply) = (0, CLIENT, Reply::Checked { id: ID, short: true, long: true });
+
+/// As a debugger does.
+#[test]
+fn who_takes_a_call_and_says_nothing_is_waited_for() {
+    let mut world = World::new(|_, _| true);
+    world.callee = Callee::Stopped;
+    world.request(CLIENT, &check(ID));
+    world.pass(Duration::from_secs(10_000));
+    assert_eq!(world.replies, [], "it may go on at any time");
+    assert_eq!(world.called, [Duration::from_millis(250 * 21)], "once");
+    // It goes on, and reads its calls first.
+    (world.callee, world.loses) = (Callee::Runs, Box::new(|_, _| false));
+    world.answer();
+    world.finish();
+    assert_eq!((&world.replies[..], world.open), (&[REACHED][..], None));
+}
+
+#[test]
+fn who_is_waited_for_and_answers_a_datagram_first_needs_no_call_any_more() {
+    let mut world = World::new(|_, _| true);
+    world.callee = Callee::Stopped;
+    world.request(CLIENT, &check(ID));
+    world.pass(WHOLE);
+    world.loses = Box::new(|_, _| false);
+    world.pass(Duration::from_secs(1));
+    assert_eq!((&world.replies[..], world.open), (&[REACHED][..], None), "hung up");
+}
+
+/// As a packet filter does that stops datagrams only.
+#[test]
+fn who_answers_a_call_and_no_datagram_is_not_reached() {
+    for callee in [Callee::Runs, Callee::Forges] {
+        let mut world = World::new(|_, _| true);
+        world.callee = callee;
+        world.request(CLIENT, &check(ID));
+        assert_eq!((world.finish(), &world.replies[..]), (WHOLE, &[UNREACHED][..]));
+        // Or was stopped for a while before it does.
+        world.replies.clear();
+        world.callee = Callee::Stopped;
+        world.request(CLIENT, &check(ID));
+        world.pass(WHOLE * 10);
+        assert_eq!(world.replies, []);
+        world.callee = callee;
+        world.answer();
+        world.pass(Duration::from_millis(250 * 5));
+        assert_eq!(world.replies, [UNREACHED]);
+    }
+}
+
+#[test]
+fn who_has_taken_a_call_and_is_killed_is_waited_for_no_longer() {
+    for is_refused in [false, true] {
+        let mut world = World::new(|_, _| true);
+        world.callee = Callee::Stopped;
+        world.request(CLIENT, &check(ID));
+        world.pass(WHOLE * 2);
+        let (nonce, _) = world.open.take().expect("taken");
+        let now = world.now;
+        world.agents[0].handle_hung_up(nonce, None, now);
+        if is_refused {
+            world.agents[0].handle_refused(0, at(1));
+        }
+        world.pass(Duration::from_millis(250 * 5));
+        assert_eq!(world.replies, [if is_refused { REACHED } else { UNREACHED }]);
+    }
+}
+
+#[test]
+fn whoever_wants_to_know_nothing_any_more_hangs_up() {
+    let mut world = World::new(|_, _| true);
+    world.callee = Callee::Stopped;
+    world.request(CLIENT, &check(ID));
+    world.pass(WHOLE * 2);
+    world.agents[0].handle_left(CLIENT);
+    world.settle();
+    assert_eq!((world.open, world.finish()), (None, Duration::ZERO));
+}
+
+#[test]
+fn who_calls_is_answered_if_that_is_genuine() {
+    let mut agent = Checker::new(KEYS[0]);
+    let said = |body, key: &Key| Message { nonce: 5, body }.emit(key);
+    let answer = agent.handle_call(&said(Body::Call, &KEYS[0]), &KEYS[0]);
+    assert_eq!(answer, Some(said(Body::Here, &KEYS[0])));
+    let others = [
+        said(Body::Call, &KEYS[1]),
+        said(Body::Here, &KEYS[0]),
+        said(Body::Ping { length: LEN as u32 }, &KEYS[0]),
+        [0xFF; LEN],
+    ];
+    assert!(others.iter().all(|other| agent.handle_call(other, &KEYS[0]).is_none()));
+    let counts = agent.counts();
+    assert_eq!((counts.asks, counts.forged, counts.stray, counts.malformed), (1, 1, 2, 1));
+    // Over a call only.
+    let call = said(Body::Call, &KEYS[0]);
+    let answers = Answers { key: &KEYS[0], lives: &|_| None };
+    agent.handle_datagram((0, at(1)), &call, LEN, Some(answers));
+    assert_eq!((agent.counts().stray, agent.poll_output()), (3, None));
 }
 
 /// As a packet filter does while its rules are changed.

@@ -11,6 +11,7 @@
 //! they are genuine.
 //!
 //! * `checker` is the state machine: no clock, no socket.
+//! * `lines` are the thread's connections to agents of other nodes.
 //! * `node` is what the processes of a node share, and how they come by it.
 //! * `service` is the thread: the sockets around the state machine. It never calls the host, and ends
 //!   when the last module of its process does.
@@ -24,6 +25,7 @@
 mod checker;
 #[cfg(test)]
 mod checker_tests;
+mod lines;
 mod mail;
 mod node;
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::mail::{REPLY, Reply, Request};
 use super::service::{Order, Port};
 use super::{Agent, Counters};
 use crate::btl::usnic::links::about_ports;
-use crate::link::{Folder, Held, Listener, Local, Prober, host, random, user};
+use crate::link::{Calls, Folder, Held, Listener, Local, Prober, host, random, user};
 use crate::wire::probe::{Key, Process};
 
 /// After how long it is looked whether another process that could share a socket is stopped.
@@ -210,25 +210,28 @@ impl Node {
         let turn = place.and_then(|place| self.noted("its folder gives no turn", place.folder.turn()));
         let sharers = self.place.iter().flat_map(|place| place.sharers(at.ip())).take(ASKED);
         let shared = sharers.filter_map(|id| self.ask(&id, at)).next();
-        let (prober, key) = match shared {
+        let (prober, calls, key) = match shared {
             Some(shared) => shared,
             None => {
                 let prober = Prober::open(at.ip(), at.port())
                     .map_err(|why| format!("no socket on {}: {why}{}", at.ip(), about_ports(why, at.port())));
-                (prober?, self.key)
+                let prober = prober?;
+                // Somebody else may have that port; a process that is stopped is then given up, as who is behind a filter.
+                let calls = Calls::bind(SocketAddr::new(at.ip(), prober.port())).ok();
+                (prober, calls, self.key)
             }
         };
         let port = prober.port();
         let held =
             place.and_then(|place| self.noted("others cannot see its socket", place.hold_socket(at.ip())));
-        agent.order(Order::Answer(Port::shared(at.ip(), prober, key, held)));
+        agent.order(Order::Answer(Port::shared(at.ip(), (prober, calls), key, held)));
         drop(turn);
         self.ports.borrow_mut().insert(at.ip(), (port, key));
         Ok((port, key))
     }
 
-    /// Asks another process of the node for the agent's socket.
-    fn ask(&self, id: &str, at: SocketAddr) -> Option<(Prober, Key)> {
+    /// Asks another process of the node for the agent's socket, and where calls are taken.
+    fn ask(&self, id: &str, at: SocketAddr) -> Option<(Prober, Option<Calls>, Key)> {
         let folder = &self.place.as_ref()?.folder;
         let local = Local::connect(folder, &format!("{id}.sock")).ok()?;
         local.send(&Request::Share { at }.emit(), None).ok()?;
@@ -243,7 +246,9 @@ impl Node {
             Reply::Joined { port, key } => {
                 let prober = Prober::adopt(shared?).ok()?;
                 let is_it = prober.port() == port && prober.address().is_ok_and(|found| found == at.ip());
-                is_it.then_some((prober, key))
+                let (_, calls) = local.receive_within(&mut record, PATIENCE).unwrap_or_default();
+                let calls = calls.and_then(|calls| Calls::adopt(calls, SocketAddr::new(at.ip(), port)).ok());
+                is_it.then_some((prober, calls, key))
             }
             _ => None,
         }

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 
 use super::checker::{Answers, Checker, ClientId, Counts, Output, SocketId};
+use super::lines::{Lines, News};
 use super::mail::{REQUEST, Reply, Request};
 use super::node::Place;
 use crate::engine::Instant;
 use crate::error::room;
-use crate::link::{Clock, Heard, Held, Listener, Local, Prober, Waiter};
+use crate::link::{Calls, Clock, Heard, Held, Listener, Local, Prober, Waiter};
 use crate::wire::probe::{self, Key, Process};
 
 /// Most that is taken from one source in one turn, so that none keeps the others waiting.
@@ -56,14 +57,21 @@ pub(super) struct Port {
 
 struct Shared {
     key: Key,
+    /// Where calls are taken: at the same port.
+    calls: Option<Calls>,
     /// By it the others know that they may ask for the socket here.
     _held: Option<Held>,
 }
 
 impl Port {
     /// The agent's socket, and the key that it is asked under.
-    pub(super) fn shared(at: IpAddr, prober: Prober, key: Key, held: Option<Held>) -> Self {
-        Self { at, prober, shared: Some(Shared { key, _held: held }) }
+    pub(super) fn shared(
+        at: IpAddr,
+        (prober, calls): (Prober, Option<Calls>),
+        key: Key,
+        held: Option<Held>,
+    ) -> Self {
+        Self { at, prober, shared: Some(Shared { key, calls, _held: held }) }
     }
 }
 
@@ -76,6 +84,8 @@ struct Client {
 /// Numbers of what is waited for; clients have those between.
 const WOKEN: u64 = 0;
 const LISTENER: u64 = 1;
+const CALLS: u64 = 1 << 61;
+const TAKERS: u64 = 1 << 62;
 const PORTS: u64 = 1 << 63;
 
 /// Everything that the thread has.
@@ -88,6 +98,7 @@ pub(super) struct Service {
     clients: Vec<Client>,
     next_client: ClientId,
     ports: Vec<Port>,
+    lines: Lines,
     checker: Checker,
     counters: Arc<Counters>,
     clock: Clock,
@@ -118,6 +129,7 @@ impl Service {
             clients: Vec::new(),
             next_client: LISTENER + 1,
             ports: Vec::new(),
+            lines: Lines::new(CALLS),
             checker: Checker::new(key),
             counters,
             clock: Clock::new(),
@@ -148,12 +160,20 @@ impl Service {
                     WOKEN => {}
                     LISTENER => self.admit(),
                     PORTS.. => self.hear_network((number - PORTS) as SocketId),
+                    TAKERS.. => self.take_calls((number - TAKERS) as SocketId),
+                    CALLS.. => {
+                        let news = self.lines.hear(number);
+                        self.tell_news(news);
+                    }
                     _ => self.hear_client(number),
                 }
             }
             let now = self.now();
             self.checker.handle_timeout(now);
             self.send();
+            // That a call has been taken is no event that the thread is woken by.
+            let news = self.lines.look();
+            self.tell_news(news);
             self.counters.set(self.checker.counts());
         }
     }
@@ -193,6 +213,9 @@ impl Service {
         match port.shared {
             Some(_) => self.waiter.add_shared(&port.prober, number)?,
             None => self.waiter.add(&port.prober, number)?,
+        }
+        if let Some(calls) = port.shared.as_ref().and_then(|shared| shared.calls.as_ref()) {
+            let _ = self.waiter.add_shared(calls, TAKERS + socket as u64);
         }
         self.ports.push(port);
         Ok(socket)
@@ -266,11 +289,40 @@ impl Service {
     /// Shares the agent's socket on an address with another process.
     fn share(&self, id: ClientId, at: IpAddr) {
         let here = self.ports.iter().filter(|port| port.at == at);
-        let found = here.filter_map(|port| Some((&port.prober, port.shared.as_ref()?.key))).next();
+        let found = here.filter_map(|port| Some((&port.prober, port.shared.as_ref()?))).next();
         let Some(client) = self.clients.iter().find(|client| client.id == id) else { return };
-        let (port, key) = found.map_or((0, [0; 16]), |(prober, key)| (prober.port(), key));
-        let share = found.map(|(prober, _)| prober.as_fd());
-        let _ = client.local.send(&Reply::Joined { port, key }.emit(), share);
+        let (port, key) = found.map_or((0, [0; 16]), |(prober, shared)| (prober.port(), shared.key));
+        let reply = Reply::Joined { port, key }.emit();
+        let _ = client.local.send(&reply, found.map(|(prober, _)| prober.as_fd()));
+        // A record takes one of them.
+        let calls = found.and_then(|(_, shared)| shared.calls.as_ref());
+        let _ = client.local.send(&reply, calls.map(AsFd::as_fd));
+    }
+
+    /// Other agents call.
+    fn take_calls(&mut self, socket: SocketId) {
+        let Some(shared) = self.ports.get_mut(socket).and_then(|port| port.shared.as_mut()) else { return };
+        let Some(calls) = &shared.calls else { return };
+        if self.lines.take(socket, calls, &self.waiter).is_err() {
+            // Out of descriptors: as with those of this node.
+            self.waiter.remove(calls);
+            shared.calls = None;
+        }
+    }
+
+    fn tell_news(&mut self, news: Vec<News>) {
+        let now = self.now();
+        for one in news {
+            match one {
+                News::Taken(nonce) => self.checker.handle_taken(nonce),
+                News::Over(nonce, said) => self.checker.handle_hung_up(nonce, said.as_ref(), now),
+                News::Question(number, socket, question) => {
+                    let shared = self.ports.get(socket).and_then(|port| port.shared.as_ref());
+                    let answer = shared.and_then(|shared| self.checker.handle_call(&question, &shared.key));
+                    self.lines.answer(number, answer);
+                }
+            }
+        }
     }
 
     fn hear_network(&mut self, socket: SocketId) {
@@ -300,6 +352,14 @@ impl Service {
                     let bytes = &self.datagram[..length.min(self.datagram.len())];
                     self.ports[socket].prober.send(to, bytes);
                 }
+                Output::Call { nonce, socket, to, head } => {
+                    let from = self.ports[socket].at;
+                    if !self.lines.call(nonce, (from, to), head, &self.waiter) {
+                        let now = self.now();
+                        self.checker.handle_hung_up(nonce, None, now);
+                    }
+                }
+                Output::HangUp { nonce } => self.lines.hang_up(nonce),
                 Output::Reply { client, reply } => self.tell(client, &reply),
             }
         }

@@ -7,7 +7,8 @@ use crate::engine::{Engine, Event, Identity, Instant, Peer};
 use crate::link::{Lent, Local, Waiter, random};
 use crate::wire::modex::AgentAddress;
 use crate::wire::probe::{Body, Message, Process};
-use std::net::{SocketAddr, UdpSocket};
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const KEY: Key = [5; 16];
@@ -100,6 +101,28 @@ fn records_that_are_none_are_borne() {
     }
     // What can be read as a request to join was one.
     while here.check(&here, 100, 500) != (Reply::Checked { id: 3, short: true, long: true }) {}
+}
+
+#[test]
+fn calls_are_answered_also_by_who_shares_the_agents_socket() {
+    let folder = std::env::temp_dir().join(format!("hawser-calls-{:x}", random().expect("a number")));
+    let (one, two) = (Node::open_in(&folder, KEY), Node::open_in(&folder, KEY));
+    let here = Member::new(&one, 1);
+    let said = |body, key: &Key| Message { nonce: 7, body }.emit(key);
+    let call = |key: &Key| {
+        let mut stream = TcpStream::connect(here.agent).expect("taken");
+        stream.write_all(&said(Body::Call, key)).expect("said");
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        heard
+    };
+    assert_eq!(call(&KEY), said(Body::Here, &KEY));
+    assert!(call(&[6; 16]).is_empty(), "a stranger");
+    let _silent: Vec<_> = (0..200).map(|_| TcpStream::connect(here.agent).expect("taken")).collect();
+    assert_eq!(call(&KEY), said(Body::Here, &KEY), "whatever others do not say");
+    assert_eq!(Member::new(&two, 2).agent, here.agent);
+    drop(one);
+    assert_eq!(call(&KEY), said(Body::Here, &KEY), "there is another");
 }
 
 #[test]

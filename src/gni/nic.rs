@@ -243,10 +243,9 @@ impl Nic {
         let Place { pid, descriptor, device, inode, nonce } = attributes.segment;
         if !self.peers.contains_key(&nonce) {
             let identity = Identity { pid, descriptor, device, inode, nonce };
-            let shared = Shared::of_peer(&identity).map_err(|refused| refused.why)?;
-            // Whose memory was there a moment ago, and whose pipes are not, has ended meanwhile, or goes on as another program.
-            let bell = Bell::of_peer(&shared, pid).map_err(of_ended)?;
-            let lifeline = Lifeline::of_peer(&shared, pid).map_err(of_ended)?;
+            let shared = Shared::of_peer(&identity).map_err(|refused| seen(refused.why, pid))?;
+            let bell = Bell::of_peer(&shared, pid)?;
+            let lifeline = Lifeline::of_peer(&shared, pid)?;
             // After four thousand million others, one that was watched then is not any more.
             self.watched = self.watched.wrapping_add(1);
             let (number, place) = (self.watched, attributes.segment);
@@ -426,13 +425,10 @@ impl Drop for Nic {
     }
 }
 
-fn of_ended(error: Error) -> Error {
-    match error {
-        Error::System(libc::ENOENT | libc::ESRCH) | Error::Unreachable | Error::BadParameter => {
-            Error::NotFound
-        }
-        error => error,
-    }
+/// Where no process of this number is to be seen, it may be one of another PID namespace, or hidden, and nothing is known of it.
+fn seen(why: Error, pid: u32) -> Error {
+    let is_seen = || pid != 0 && (has_ended(pid) || std::path::Path::new(&format!("/proc/{pid}")).exists());
+    if why != Error::NotFound || is_seen() { why } else { Error::Unreachable }
 }
 
 #[cfg(test)]
@@ -597,6 +593,15 @@ mod tests {
             assert_eq!(mailbox.push_bytes(1, b"to nobody"), Ok(false));
             assert!(matches!(mailbox.take(), Ok(None)));
         }
+    }
+
+    #[test]
+    fn a_process_that_is_not_to_be_seen_has_not_ended_for_that() {
+        let own = std::process::id();
+        assert_eq!([own, 1 << 30].map(|pid| seen(Error::NotFound, pid)), [Error::NotFound; 2]);
+        // As the kernel calls one of another PID namespace.
+        assert_eq!(seen(Error::NotFound, 0), Error::Unreachable);
+        assert_eq!(seen(Error::System(libc::EMFILE), own), Error::System(libc::EMFILE));
     }
 
     #[test]

@@ -11,12 +11,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::descriptor::beyond_standard;
 use crate::sync::fork::Own;
 
 /// A host that answers nothing any more is asked after so long a time, so often, and so many times.
 const IDLE: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
+/// For so long what is said may stay unacknowledged, milliseconds.
+const UNACKNOWLEDGED: u32 = 25_000;
 
 /// Where calls are taken.
 pub struct Calls {
@@ -37,7 +40,10 @@ impl Calls {
     /// # Errors
     /// `AddrInUse` when somebody does already.
     pub fn bind(at: SocketAddr) -> io::Result<Self> {
-        Self::of(TcpListener::bind(at)?)
+        let listener = TcpListener::bind(at)?;
+        // As many as the system lets wait: each process that has something for one that is stopped calls.
+        rustix::net::listen(&listener, i32::MAX)?;
+        Self::of(listener)
     }
 
     /// Those that another process shares with us.
@@ -53,6 +59,7 @@ impl Calls {
     }
 
     fn of(listener: TcpListener) -> io::Result<Self> {
+        let listener = TcpListener::from(beyond_standard(listener.into())?);
         listener.set_nonblocking(true)?;
         Ok(Self { _own: Own::new(&listener), listener })
     }
@@ -64,10 +71,20 @@ impl Calls {
     pub fn accept(&self) -> io::Result<Option<Call>> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => return Call::of(stream).map(Some),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(None),
-                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                Ok((stream, _)) => return Call::of(stream.into()).map(Some),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(None),
+                    // What the network has said of one that is over already, and what a filter forbids.
+                    Some(
+                        libc::ECONNABORTED
+                        | libc::EINTR
+                        | libc::EPROTO
+                        | libc::EPERM
+                        | libc::ENETDOWN
+                        | libc::ENETUNREACH
+                        | libc::EHOSTDOWN
+                        | libc::EHOSTUNREACH,
+                    ) => {}
                     _ => return Err(error),
                 },
             }
@@ -76,9 +93,11 @@ impl Calls {
 }
 
 impl Call {
-    fn of(stream: TcpStream) -> io::Result<Self> {
+    fn of(socket: OwnedFd) -> io::Result<Self> {
+        let socket = beyond_standard(socket)?;
+        let (_own, stream) = (Own::new(&socket), TcpStream::from(socket));
         stream.set_nonblocking(true)?;
-        Ok(Self { _own: Own::new(&stream), stream })
+        Ok(Self { _own, stream })
     }
 
     /// Begins one, from an address of this host.
@@ -88,14 +107,15 @@ impl Call {
     pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        sockopt::set_tcp_keepidle(&socket, IDLE)?;
-        sockopt::set_tcp_keepintvl(&socket, BETWEEN)?;
-        sockopt::set_tcp_keepcnt(&socket, PROBES)?;
-        rustix::net::bind(&socket, &SocketAddr::new(from, 0))?;
-        match rustix::net::connect(&socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Self::of(TcpStream::from(socket)),
+        let call = Self::of(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)?;
+        sockopt::set_socket_keepalive(&call, true)?;
+        sockopt::set_tcp_keepidle(&call, IDLE)?;
+        sockopt::set_tcp_keepintvl(&call, BETWEEN)?;
+        sockopt::set_tcp_keepcnt(&call, PROBES)?;
+        sockopt::set_tcp_user_timeout(&call, UNACKNOWLEDGED)?;
+        rustix::net::bind(&call, &SocketAddr::new(from, 0))?;
+        match rustix::net::connect(&call, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(call),
             Err(error) => Err(error.into()),
         }
     }

@@ -76,8 +76,8 @@ impl CrossMemory {
     /// Copies what lies at an address of the process.
     ///
     /// # Errors
-    /// What the kernel says; [`Error::System`] with `ESRCH` where the process has ended or goes on as another program, and what
-    /// has been copied is nothing; with `EFAULT` where not all of it is there.
+    /// What the kernel says; [`Error::System`] with `ESRCH` where the process has ended or goes on as another program, and
+    /// anything may have been copied; with `EFAULT` where not all of it is there.
     #[inline]
     pub fn read(self, address: u64, to: Lent) -> Result<()> {
         self.all(address, to, |rest, at| {
@@ -88,23 +88,22 @@ impl CrossMemory {
             // SAFETY: two pieces of this process's memory, one that is lent and may be written, and `seen`, and two of the other's,
             // which the kernel checks.
             let copied = unsafe { libc::process_vm_readv(self.pid, own.as_ptr(), 2, other.as_ptr(), 2, 0) };
-            if copied >= rest.len() as isize && seen != self.shown { Err(GONE) } else { Ok(copied) }
+            let is_right = seen == self.shown && copied == (rest.len() + seen.len()) as isize;
+            if copied >= rest.len() as isize && !is_right { Err(GONE) } else { Ok(copied) }
         })
     }
 
-    /// Copies to an address of the process, which may become another program amid that.
+    /// Copies to an address of the process, which may become another program between a look at it and the copy.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     #[inline]
     pub fn write(self, address: u64, from: Lent) -> Result<()> {
-        if !self.is_there() {
-            return Err(GONE);
-        }
         self.all(address, from, |rest, at| {
+            self.verify()?;
             let (other, own) = (there(at, rest.len()), here(rest));
             // SAFETY: one piece of this process's memory, which is lent and only read, and one of the other's, which
-            // the kernel checks: it belongs to a process that has let us in.
+            // the kernel checks.
             Ok(unsafe { libc::process_vm_writev(self.pid, &raw const own, 1, &raw const other, 1, 0) })
         })
     }
@@ -123,8 +122,13 @@ impl CrossMemory {
         }
     }
 
-    fn is_there(&self) -> bool {
-        self.look() == Ok(true)
+    /// Fails where it does not, or where nobody can say.
+    fn verify(&self) -> Result<()> {
+        match self.look() {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(FAULT) => Err(GONE),
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies piece by piece until all is done: `copy` is given what is left of `own`, and where that is in the other process.
@@ -132,7 +136,7 @@ impl CrossMemory {
     fn all(self, address: u64, own: Lent, copy: impl Fn(Lent, u64) -> Result<isize>) -> Result<()> {
         let mut done = 0;
         while done < own.len() {
-            let rest = own.slice(done, own.len() - done);
+            let rest = own.slice(done, (own.len() - done).min(PIECE));
             let at = address.checked_add(done as u64).ok_or(FAULT)?;
             let copied = copy(rest, at)?;
             if copied > 0 {
@@ -142,13 +146,16 @@ impl CrossMemory {
             match if copied == 0 { FAULT } else { Error::System(errno()) } {
                 Error::System(libc::EINTR) => {}
                 // Of another program nothing lies there, or anything.
-                FAULT if !self.is_there() => return Err(GONE),
+                FAULT => return Err(self.verify().err().unwrap_or(FAULT)),
                 error => return Err(error),
             }
         }
         Ok(())
     }
 }
+
+/// Bytes that are copied by one call, which takes at most 2 GiB with what it looks at besides (`MAX_RW_COUNT` of Linux); few for tests.
+const PIECE: usize = if cfg!(test) { 48 } else { 1 << 30 };
 
 /// The process is not what it was.
 const GONE: Error = Error::System(libc::ESRCH);

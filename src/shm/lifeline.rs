@@ -47,12 +47,12 @@ impl Lifeline {
     /// That of the segment of a process.
     ///
     /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// [`Error::NotFound`] when there is none, or not any more; why it cannot be opened.
     pub fn of_peer(shared: &Shared, pid: u32) -> Result<Self> {
         let pipe = PIPE.open(shared, pid, false)?;
         // One that was opened when nobody had the other end any more would not hang up.
         if !PIPE.is_there(shared, pid) {
-            return Err(Error::Unreachable);
+            return Err(Error::NotFound);
         }
         Ok(Self(Arc::new(pipe)))
     }

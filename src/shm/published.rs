@@ -50,18 +50,23 @@ impl Published {
     /// Opens that of a process for reading, and for writing as well or not.
     ///
     /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// [`Error::NotFound`] when the process does not have it, or not any more; why it cannot be opened.
     pub(super) fn open(self, shared: &Shared, pid: u32, writes: bool) -> Result<File> {
+        // By now that number may be of what cannot be opened at all.
+        let or_gone = |error| if self.is_there(shared, pid) { error } else { Error::NotFound };
+        if !self.is_there(shared, pid) {
+            return Err(Error::NotFound);
+        }
         let pipe = File::options()
             .read(true)
             .write(writes)
             // It may be anything until it is looked at.
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(self.path(shared, pid)?)
-            .map_err(|error| input(&error))?;
+            .map_err(|error| or_gone(input(&error)))?;
         let pipe = beyond_standard(pipe.into())?;
         let is_it = self.is_it(shared, &fstat(&pipe).map_err(system)?);
-        if is_it { Ok(pipe.into()) } else { Err(Error::BadParameter) }
+        if is_it { Ok(pipe.into()) } else { Err(Error::NotFound) }
     }
 
     /// Whether the process has it still.

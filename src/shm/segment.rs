@@ -24,10 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
-    memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, Stat, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    ftruncate, memfd_create, stat,
 };
-use rustix::io::fcntl_dupfd_cloexec;
 
 use super::inbox::{PLACE, words};
 use super::ring::{Receiver, STRIDE, Sender};
@@ -128,13 +127,9 @@ pub(super) fn input(error: &std::io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The same file under a number that nobody writes to by itself: a program that was started without standard input or output
-/// takes whatever is 0, 1 or 2 for them.
+/// See [`link::beyond_standard`](crate::link::beyond_standard).
 pub(super) fn beyond_standard(file: OwnedFd) -> Result<OwnedFd> {
-    if file.as_raw_fd() > libc::STDERR_FILENO {
-        return Ok(file);
-    }
-    fcntl_dupfd_cloexec(&file, libc::STDERR_FILENO + 1).map_err(system)
+    crate::link::beyond_standard(file).map_err(|error| input(&error))
 }
 
 /// Makes a file of so many bytes in memory, which never gets shorter, and says how peers find it. The nonce is to be written
@@ -171,24 +166,38 @@ pub(super) fn foreign(
     writes: bool,
 ) -> std::result::Result<(File, String), Refused> {
     let path = format!("/proc/{}/fd/{}", identity.pid, identity.descriptor);
+    let unopened = |error: std::io::Error| {
+        let why = match input(&error) {
+            Error::System(libc::ENOENT | libc::ESRCH) => Error::NotFound,
+            why => why,
+        };
+        Refused::new(
+            why,
+            format!(
+                "{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"
+            ),
+        )
+    };
+    let other = || {
+        let text =
+            format!("{path} is another file: the process is in another PID namespace, or has closed it");
+        Refused::new(Error::NotFound, text)
+    };
+    let is_it = |stat: &Stat| (stat.st_dev, stat.st_ino) == (identity.device, identity.inode);
+    // By now it may be what cannot be opened at all.
+    if !is_it(&stat(&path).map_err(|error| unopened(error.into()))?) {
+        return Err(other());
+    }
     let file = File::options()
         .read(true)
         .write(writes)
         // It may be anything until it is looked at: also a pipe that nobody writes to.
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(Path::new(&path))
-        .map_err(|error| {
-            let why = match input(&error) {
-                Error::System(libc::ENOENT | libc::ESRCH) => Error::NotFound,
-                why => why,
-            };
-            Refused::new(why, format!("{path} cannot be opened ({error}); processes of a job must be one user's, see /proc of one another, and not refuse ptrace"))
-        })?;
+        .map_err(unopened)?;
     let stat = fstat(&file).map_err(|error| Refused::new(system(error), format!("{path}: {error}")))?;
-    if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-        let text =
-            format!("{path} is another file: the process is in another PID namespace, or has closed it");
-        return Err(Refused::new(Error::NotFound, text));
+    if !is_it(&stat) {
+        return Err(other());
     }
     let seals =
         fcntl_get_seals(&file).map_err(|error| Refused::new(system(error), format!("{path}: {error}")))?;
@@ -202,7 +211,7 @@ pub(super) fn foreign(
 /// Why what a peer has published is not taken.
 #[derive(Debug)]
 pub struct Refused {
-    /// [`Error::NotFound`]: the process does not have it, or not any more.
+    /// [`Error::NotFound`]: the process does not have it, or not any more, or there is no process of this number to be seen.
     pub why: Error,
     text: String,
 }

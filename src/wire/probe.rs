@@ -8,10 +8,10 @@
 //! | 0 | version |
 //! | 1 | kind |
 //! | 2..4 | zero |
-//! | 4..8 | length of the ping in bytes; of a process, the incarnation asked about |
+//! | 4..8 | length of the ping in bytes; of a process, the incarnation asked about; zero for calls |
 //! | 8..16 | keyed tag |
 //! | 16..24 | number of the question |
-//! | 24..32 | name of the process; zero for pings |
+//! | 24..32 | name of the process; zero for pings and calls |
 //!
 //! The tag is SipHash-2-4 over every other byte of the 32, under the key that the *asked* agent has
 //! published, in both directions: whoever asks has it, and whoever answers. No answer is longer than

@@ -153,7 +153,8 @@ impl Traffic {
                     nic.attach(mailbox, &attributes)
                 };
                 if let Err(error) = attached {
-                    return self.lose(slot, index, unattached(error));
+                    let gone = if error == Error::NotFound { Gone::Whole } else { Gone::It };
+                    return self.lose_with(slot, index, unattached(error), gone);
                 }
                 let is_unreached = mailbox.is_unreached();
                 // Another node cannot look there.
@@ -269,6 +270,11 @@ impl Traffic {
 
     /// A peer breaks the rules, or cannot be reached as it has said.
     pub(super) fn lose(&mut self, slot: u32, peer: u32, code: i32) {
+        self.lose_with(slot, peer, code, Gone::It);
+    }
+
+    /// The same, and who is gone by that at least.
+    fn lose_with(&mut self, slot: u32, peer: u32, code: i32, gone: Gone) {
         let now = self.now();
         let Ok(context) = self.context(slot) else { return };
         let there = &context.peers[peer as usize];
@@ -280,7 +286,7 @@ impl Traffic {
             self.disconnect(slot, peer, false);
         }
         self.moved += 1;
-        self.fail(slot, peer, code, if is_far { Gone::Whole } else { Gone::It });
+        self.fail(slot, peer, code, if is_far { Gone::Whole } else { gone });
         self.stir();
     }
 

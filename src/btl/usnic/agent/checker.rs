@@ -27,8 +27,10 @@ const ASKS: u32 = 4;
 const BETWEEN_ASKS: Duration = Duration::from_millis(150);
 /// So many times before the last another agent of which nothing has come is called.
 const CALLED: u32 = 20;
-/// How often it is asked again whose call has ended, or was answered.
+/// How often it is asked again whose call has ended, or was answered, or of which the first datagram has come so late.
 const AFTER_CALL: u32 = 4;
+/// And how much more seldom meanwhile: that it goes on its call says, too.
+const SELDOM: u32 = 16;
 /// Ways that are known to be good.
 const KNOWN: usize = 16_384;
 
@@ -59,13 +61,13 @@ pub(super) struct Answers<'a> {
 pub(super) struct Counts {
     /// Pings answered.
     pub(super) pings: u64,
-    /// Questions about processes answered.
+    /// Questions about processes, and calls, answered.
     pub(super) asks: u64,
     /// Answers that belonged to an errand.
     pub(super) answers: u64,
-    /// Datagrams that are no message.
+    /// Datagrams, or words of calls, that are no message.
     pub(super) malformed: u64,
-    /// Datagrams whose tag is wrong.
+    /// The same of those whose tag is wrong.
     pub(super) forged: u64,
     /// Genuine questions about processes that never were here, answers that nobody waits for, and
     /// questions where none are taken.
@@ -115,6 +117,8 @@ struct Errand {
     refused: bool,
     /// A call, where there is one.
     line: Option<Line>,
+    /// Who asks has been told that this takes long.
+    waits: bool,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
 }
@@ -216,6 +220,10 @@ impl Checker {
     ) {
         if let Some(errand) = self.aims.get(&aim).and_then(|nonce| self.errands.get_mut(nonce)) {
             errand.askers.push(asker);
+            if errand.waits {
+                let (client, id) = asker;
+                self.outputs.push_back(Output::Reply { client, reply: Reply::Waiting { id } });
+            }
             return;
         }
         self.nonces += 1;
@@ -230,6 +238,7 @@ impl Checker {
             long: false,
             refused: false,
             line: None,
+            waits: false,
             askers: vec![asker],
         };
         self.ask(nonce, &errand);
@@ -242,7 +251,7 @@ impl Checker {
     fn schedule(&mut self, nonce: u64, now: Instant) {
         let Some(errand) = self.errands.get_mut(&nonce) else { return };
         self.due.remove(&(errand.due, nonce));
-        errand.due = now + errand.interval;
+        errand.due = now + errand.interval * if errand.waits && errand.left == 0 { SELDOM } else { 1 };
         self.due.insert((errand.due, nonce));
     }
 
@@ -398,6 +407,10 @@ impl Checker {
             (Body::Alive(about) | Body::Gone(about), Subject::Life(process)) => about == process,
             _ => false,
         };
+        if errand.left == 0 && errand.waits {
+            // The other one has not had its chance yet.
+            errand.left = AFTER_CALL;
+        }
         self.counts.answers += 1;
         if over {
             self.finish(nonce, Some(matches!(packet.message.body, Body::Alive(_))));
@@ -443,7 +456,13 @@ impl Checker {
             self.due.remove(&(at, nonce));
             let Some(mut errand) = self.errands.remove(&nonce) else { continue };
             let is_unheard = matches!(errand.aim.2, Subject::Way { .. }) && !errand.short && !errand.long;
-            let is_over = errand.left == 0 && !(is_unheard && errand.line == Some(Line::Taken));
+            // Who has this port of UDP has that of TCP: where nobody has the one, a stranger may have the other.
+            let waits = is_unheard && !errand.refused && errand.line == Some(Line::Taken);
+            let is_over = errand.left == 0 && !waits;
+            if errand.left == 0 && waits && !std::mem::replace(&mut errand.waits, true) {
+                let waiting = errand.askers.iter().map(|&(client, id)| (client, Reply::Waiting { id }));
+                self.outputs.extend(waiting.map(|(client, reply)| Output::Reply { client, reply }));
+            }
             if is_unheard && errand.line.is_none() && (1..=CALLED).contains(&errand.left) {
                 errand.line = Some(Line::Calling);
                 let (socket, to, _) = errand.aim;

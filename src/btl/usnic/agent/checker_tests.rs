@@ -263,7 +263,8 @@ fn who_takes_a_call_and_says_nothing_is_waited_for() {
     world.callee = Callee::Stopped;
     world.request(CLIENT, &check(ID));
     world.pass(Duration::from_secs(10_000));
-    assert_eq!(world.replies, [], "it may go on at any time");
+    let waiting = (0, CLIENT, Reply::Waiting { id: ID });
+    assert_eq!(std::mem::take(&mut world.replies), [waiting], "it may go on at any time");
     assert_eq!(world.called, [Duration::from_millis(250 * 21)], "once");
     // It goes on, and reads its calls first.
     (world.callee, world.loses) = (Callee::Runs, Box::new(|_, _| false));
@@ -278,9 +279,28 @@ fn who_is_waited_for_and_answers_a_datagram_first_needs_no_call_any_more() {
     world.callee = Callee::Stopped;
     world.request(CLIENT, &check(ID));
     world.pass(WHOLE);
-    world.loses = Box::new(|_, _| false);
-    world.pass(Duration::from_secs(1));
+    world.replies.clear();
+    // The long one has not been there any more.
+    let mut is_first = true;
+    world.loses = Box::new(move |node, length| node == 0 && length > LEN && std::mem::take(&mut is_first));
+    world.pass(WHOLE);
     assert_eq!((&world.replies[..], world.open), (&[REACHED][..], None), "hung up");
+}
+
+#[test]
+fn who_asks_later_about_one_that_is_waited_for_hears_so_at_once() {
+    let mut world = World::new(|_, _| true);
+    world.callee = Callee::Stopped;
+    world.request(CLIENT, &check(ID));
+    world.pass(WHOLE);
+    world.request(CLIENT, &check(ID + 1));
+    let waiting = |id| (0, CLIENT, Reply::Waiting { id });
+    assert_eq!(world.replies, [waiting(ID), waiting(ID + 1)]);
+    // Nobody has the port of UDP any more: it is somebody else who has taken the call.
+    world.agents[0].handle_refused(0, at(1));
+    world.finish();
+    let reached = |id| (0, CLIENT, Reply::Checked { id, short: true, long: true });
+    assert_eq!(world.replies[2..], [reached(ID), reached(ID + 1)]);
 }
 
 /// As a packet filter does that stops datagrams only.
@@ -296,7 +316,7 @@ fn who_answers_a_call_and_no_datagram_is_not_reached() {
         world.callee = Callee::Stopped;
         world.request(CLIENT, &check(ID));
         world.pass(WHOLE * 10);
-        assert_eq!(world.replies, []);
+        world.replies.clear();
         world.callee = callee;
         world.answer();
         world.pass(Duration::from_millis(250 * 5));
@@ -311,6 +331,7 @@ fn who_has_taken_a_call_and_is_killed_is_waited_for_no_longer() {
         world.callee = Callee::Stopped;
         world.request(CLIENT, &check(ID));
         world.pass(WHOLE * 2);
+        world.replies.clear();
         let (nonce, _) = world.open.take().expect("taken");
         let now = world.now;
         world.agents[0].handle_hung_up(nonce, None, now);

@@ -8,6 +8,8 @@ use crate::wire::probe::LEN;
 
 /// Calls of others at a time: one that says nothing makes room for others.
 const TAKEN: usize = 64;
+/// Most that are taken in one turn.
+const BATCH: usize = 64;
 
 /// Whose a call is, and what it is about.
 #[derive(Clone, Copy)]
@@ -73,50 +75,69 @@ impl Lines {
         Call::begin(from, to).is_ok_and(|call| self.add(call, About::Errand(nonce, head), waiter))
     }
 
-    /// Ends the call for an errand.
-    pub(super) fn hang_up(&mut self, nonce: u64) {
-        let is_of_it =
-            |line: &Line| matches!(line.about, About::Errand(of, _) | About::Said(of) if of == nonce);
-        self.lines.retain(|line| !is_of_it(line));
+    /// Takes one out. A child that was forked may have a duplicate, of which we would be told for ever.
+    fn remove(&mut self, at: usize, waiter: &Waiter) -> Line {
+        let line = self.lines.remove(at);
+        waiter.remove(&line.call);
+        line
     }
 
-    /// Takes those that others have begun.
-    ///
-    /// # Errors
-    /// When the process can take no more.
-    pub(super) fn take(&mut self, socket: SocketId, calls: &Calls, waiter: &Waiter) -> std::io::Result<()> {
-        while let Some(call) = calls.accept()? {
+    fn position(&self, number: u64) -> Option<usize> {
+        self.lines.iter().position(|line| line.number == number)
+    }
+
+    /// Ends the call for an errand.
+    pub(super) fn hang_up(&mut self, nonce: u64, waiter: &Waiter) {
+        let is_of_it =
+            |line: &Line| matches!(line.about, About::Errand(of, _) | About::Said(of) if of == nonce);
+        if let Some(at) = self.lines.iter().position(is_of_it) {
+            self.remove(at, waiter);
+        }
+    }
+
+    /// Takes those that others have begun, and hears what they have said already; and whether the process can take more.
+    pub(super) fn take(&mut self, socket: SocketId, calls: &Calls, waiter: &Waiter) -> (Vec<News>, bool) {
+        let mut news = Vec::new();
+        for _ in 0..BATCH {
+            let call = match calls.accept() {
+                Ok(Some(call)) => call,
+                Ok(None) => break,
+                Err(_) => return (news, false),
+            };
             let is_question = |line: &Line| matches!(line.about, About::Question(_));
             if self.lines.iter().filter(|line| is_question(line)).count() == TAKEN
                 && let Some(oldest) = self.lines.iter().position(is_question)
             {
-                self.lines.remove(oldest);
+                self.remove(oldest, waiter);
             }
+            let number = self.number;
             self.add(call, About::Question(socket), waiter);
+            news.extend(self.hear(number, waiter));
         }
-        Ok(())
+        (news, true)
     }
 
-    /// Sees how far those of errands have come.
-    pub(super) fn look(&mut self) -> Vec<News> {
-        let numbers: Vec<u64> = self.lines.iter().map(|line| line.number).collect();
-        numbers.into_iter().flat_map(|number| self.hear(number)).collect()
+    /// Sees which of those of errands have been taken, of which nobody is told.
+    pub(super) fn look(&mut self, waiter: &Waiter) -> Vec<News> {
+        let are_begun = self.lines.iter().filter(|line| matches!(line.about, About::Errand(..)));
+        let numbers: Vec<u64> = are_begun.map(|line| line.number).collect();
+        numbers.into_iter().flat_map(|number| self.hear(number, waiter)).collect()
     }
 
     /// Something has happened to one of them.
-    pub(super) fn hear(&mut self, number: u64) -> Vec<News> {
-        let Some(at) = self.lines.iter().position(|line| line.number == number) else { return Vec::new() };
+    pub(super) fn hear(&mut self, number: u64, waiter: &Waiter) -> Vec<News> {
+        let Some(at) = self.position(number) else { return Vec::new() };
         let (news, is_over) = self.lines[at].go_on();
         if is_over {
-            self.lines.remove(at);
+            self.remove(at, waiter);
         }
         news
     }
 
     /// Answers a question, which is all that there is to be said.
-    pub(super) fn answer(&mut self, number: u64, answer: Option<[u8; LEN]>) {
-        let Some(at) = self.lines.iter().position(|line| line.number == number) else { return };
-        let line = self.lines.remove(at);
+    pub(super) fn answer(&mut self, number: u64, answer: Option<[u8; LEN]>, waiter: &Waiter) {
+        let Some(at) = self.position(number) else { return };
+        let line = self.remove(at, waiter);
         // Whoever does not hear it has hung up.
         let _ = answer.map(|answer| line.call.say(&answer));
     }

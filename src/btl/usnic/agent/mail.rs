@@ -35,6 +35,8 @@ pub(super) enum Reply {
     Joined { port: u16, key: Key },
     /// Short and long datagrams have come back, or not.
     Checked { id: u64, short: bool, long: bool },
+    /// None have, and that may stay so for long: somebody is there, and does nothing.
+    Waiting { id: u64 },
     /// The process lives, or has ended.
     Answered { id: u64, alive: bool },
 }
@@ -163,6 +165,10 @@ impl Reply {
                 writer = Writer::new(3);
                 writer.put(&id.to_le_bytes()).put(&[u8::from(*alive)]);
             }
+            Self::Waiting { id } => {
+                writer = Writer::new(4);
+                writer.put(&id.to_le_bytes());
+            }
         }
         writer.bytes
     }
@@ -178,6 +184,7 @@ impl Reply {
             [3] => {
                 Some(Self::Answered { id: u64::from_le_bytes(reader.take()?), alive: reader.take_flag()? })
             }
+            [4] => Some(Self::Waiting { id: u64::from_le_bytes(reader.take()?) }),
             _ => None,
         }
     }
@@ -207,6 +214,7 @@ mod tests {
             Reply::Joined { port: 47_000, key },
             Reply::Checked { id, short: true, long: false },
             Reply::Answered { id, alive: true },
+            Reply::Waiting { id },
         ] {
             assert_eq!(Reply::parse(&reply.emit()), Some(reply));
         }
@@ -228,7 +236,7 @@ mod tests {
             let _ = (Request::parse(&request), Reply::parse(&reply));
             (request[0], reply[0]) = (value, value);
             assert!((1..=5).contains(&value) || Request::parse(&request).is_none());
-            assert!((1..=3).contains(&value) || Reply::parse(&reply).is_none());
+            assert!((1..=4).contains(&value) || Reply::parse(&reply).is_none());
         }
     }
 }

@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// So often one is waited for that is not, but late, where the machine has much to do: with a socket of its own a process answers
 /// for nobody else, and nobody for it.
 const LATE: usize = 30;
+/// Ports of UDP that are tried whose number may be free for TCP.
+const TRIES: usize = 16;
 /// How many are asked.
 const ASKED: usize = 3;
 
@@ -125,6 +127,27 @@ fn find(name: &str) -> Result<(Place, Listener), String> {
     }
 }
 
+/// The agent's socket on an address, and where it takes calls: at one port, the first of `at` or behind it that is free for both.
+fn sockets(at: SocketAddr) -> crate::error::Result<(Prober, Option<Calls>)> {
+    let (mut base, mut others) = (at.port(), Vec::new());
+    while others.len() < TRIES {
+        let prober = match Prober::open(at.ip(), base) {
+            Err(why) if others.is_empty() => return Err(why),
+            Err(_) => break,
+            Ok(prober) => prober,
+        };
+        if let Ok(calls) = Calls::bind(SocketAddr::new(at.ip(), prober.port())) {
+            return Ok((prober, Some(calls)));
+        }
+        if base != 0 {
+            base = prober.port().saturating_add(1);
+        }
+        others.push(prober);
+    }
+    // Somebody else has all of these: a process that is stopped is given up then, as is who is behind a filter.
+    Ok((others.swap_remove(0), None))
+}
+
 /// The way to this node's agent, for the modules that are to be opened.
 pub struct Node {
     place: Option<Arc<Place>>,
@@ -213,11 +236,9 @@ impl Node {
         let (prober, calls, key) = match shared {
             Some(shared) => shared,
             None => {
-                let prober = Prober::open(at.ip(), at.port())
-                    .map_err(|why| format!("no socket on {}: {why}{}", at.ip(), about_ports(why, at.port())));
-                let prober = prober?;
-                // Somebody else may have that port; a process that is stopped is then given up, as who is behind a filter.
-                let calls = Calls::bind(SocketAddr::new(at.ip(), prober.port())).ok();
+                let (prober, calls) = sockets(at).map_err(|why| {
+                    format!("no socket on {}: {why}{}", at.ip(), about_ports(why, at.port()))
+                })?;
                 (prober, calls, self.key)
             }
         };
@@ -247,7 +268,10 @@ impl Node {
                 let prober = Prober::adopt(shared?).ok()?;
                 let is_it = prober.port() == port && prober.address().is_ok_and(|found| found == at.ip());
                 let (_, calls) = local.receive_within(&mut record, PATIENCE).unwrap_or_default();
-                let calls = calls.and_then(|calls| Calls::adopt(calls, SocketAddr::new(at.ip(), port)).ok());
+                let here = SocketAddr::new(at.ip(), port);
+                let calls = calls.and_then(|calls| Calls::adopt(calls, here).ok());
+                // It may have lost them, or was stopped in between; then nobody has that port.
+                let calls = calls.or_else(|| Calls::bind(here).ok());
                 is_it.then_some((prober, calls, key))
             }
             _ => None,

@@ -5,10 +5,10 @@ use super::mail::{REPLY, REQUEST, Reply, Request};
 use super::service::Order;
 use super::*;
 use crate::link::{Folder, Local, Prober, random, replace_descriptors};
-use crate::wire::probe::Process;
+use crate::wire::probe::{Body, Message, Process};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -195,6 +195,45 @@ fn processes_of_a_node_answer_for_each_other() {
     drop(third);
     assert!(stranger.lives(agent, 4) && !stranger.lives(agent, 3));
     drop(fourth);
+    std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
+}
+
+#[test]
+fn calls_are_answered_by_who_runs_and_wait_while_all_are_stopped() {
+    let folder = path();
+    let (mut first, mut second) = (Peer::start(&folder, 1), Peer::start(&folder, 2));
+    let (port, key) = first.agent;
+    let said = |body| Message { nonce: 7, body }.emit(&key);
+    let call = || {
+        let mut stream = TcpStream::connect((HOME, port)).expect("taken");
+        stream.write_all(&said(Body::Call)).expect("said");
+        stream
+    };
+    let heard = |mut stream: TcpStream| {
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        heard
+    };
+    let here = said(Body::Here);
+    assert_eq!(heard(call()), here);
+    first.stop();
+    assert_eq!(heard(call()), here);
+    second.stop();
+    let waits = call();
+    waits.set_nonblocking(true).expect("a stream");
+    assert_eq!((&waits).read(&mut [0]).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+    waits.set_nonblocking(false).expect("a stream");
+    second.signal(Signal::CONT);
+    assert_eq!(heard(waits), here);
+    second.stop();
+    let waits = call();
+    first.end();
+    second.signal(Signal::CONT);
+    assert_eq!(heard(waits), here, "though one who had the socket is gone");
+    second.stop();
+    let waits = call();
+    second.end();
+    assert!(heard(waits).is_empty(), "nobody is there");
     std::fs::remove_dir_all(&folder).expect("what is killed leaves it");
 }
 

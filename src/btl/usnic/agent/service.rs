@@ -162,18 +162,17 @@ impl Service {
                     PORTS.. => self.hear_network((number - PORTS) as SocketId),
                     TAKERS.. => self.take_calls((number - TAKERS) as SocketId),
                     CALLS.. => {
-                        let news = self.lines.hear(number);
+                        let news = self.lines.hear(number, &self.waiter);
                         self.tell_news(news);
                     }
                     _ => self.hear_client(number),
                 }
             }
+            let news = self.lines.look(&self.waiter);
+            self.tell_news(news);
             let now = self.now();
             self.checker.handle_timeout(now);
             self.send();
-            // That a call has been taken is no event that the thread is woken by.
-            let news = self.lines.look();
-            self.tell_news(news);
             self.counters.set(self.checker.counts());
         }
     }
@@ -209,13 +208,14 @@ impl Service {
 
     /// Hears a socket from now on.
     fn open(&mut self, port: Port) -> io::Result<SocketId> {
-        let (socket, number) = (self.ports.len(), PORTS + self.ports.len() as u64);
+        let (mut port, socket, number) = (port, self.ports.len(), PORTS + self.ports.len() as u64);
         match port.shared {
             Some(_) => self.waiter.add_shared(&port.prober, number)?,
             None => self.waiter.add(&port.prober, number)?,
         }
-        if let Some(calls) = port.shared.as_ref().and_then(|shared| shared.calls.as_ref()) {
-            let _ = self.waiter.add_shared(calls, TAKERS + socket as u64);
+        if let Some(shared) = &mut port.shared {
+            // Those that are taken by the kernel and heard by nobody would be waited for.
+            shared.calls.take_if(|calls| self.waiter.add_shared(calls, TAKERS + socket as u64).is_err());
         }
         self.ports.push(port);
         Ok(socket)
@@ -303,11 +303,13 @@ impl Service {
     fn take_calls(&mut self, socket: SocketId) {
         let Some(shared) = self.ports.get_mut(socket).and_then(|port| port.shared.as_mut()) else { return };
         let Some(calls) = &shared.calls else { return };
-        if self.lines.take(socket, calls, &self.waiter).is_err() {
+        let (news, goes_on) = self.lines.take(socket, calls, &self.waiter);
+        if !goes_on {
             // Out of descriptors: as with those of this node.
             self.waiter.remove(calls);
             shared.calls = None;
         }
+        self.tell_news(news);
     }
 
     fn tell_news(&mut self, news: Vec<News>) {
@@ -319,7 +321,7 @@ impl Service {
                 News::Question(number, socket, question) => {
                     let shared = self.ports.get(socket).and_then(|port| port.shared.as_ref());
                     let answer = shared.and_then(|shared| self.checker.handle_call(&question, &shared.key));
-                    self.lines.answer(number, answer);
+                    self.lines.answer(number, answer, &self.waiter);
                 }
             }
         }
@@ -359,7 +361,7 @@ impl Service {
                         self.checker.handle_hung_up(nonce, None, now);
                     }
                 }
-                Output::HangUp { nonce } => self.lines.hang_up(nonce),
+                Output::HangUp { nonce } => self.lines.hang_up(nonce, &self.waiter),
                 Output::Reply { client, reply } => self.tell(client, &reply),
             }
         }

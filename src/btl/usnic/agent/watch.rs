@@ -4,7 +4,7 @@
 //! and passes on what the agent says. It is looked at when its time comes, seldom, and never waits
 //! but when it is made.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,14 @@ struct Checks {
     /// Peers that have not been used yet, so that the way there has not been tried.
     untried: VecDeque<EndpointId>,
     under_way: usize,
+    /// Those that wait for who is stopped, perhaps for ever: they keep nobody else waiting.
+    waiting: HashSet<u64>,
+}
+
+impl Checks {
+    fn are_awaited(&self) -> bool {
+        self.under_way > 0 || !self.waiting.is_empty()
+    }
 }
 
 /// A module's end of the connection.
@@ -205,12 +213,12 @@ impl Watch {
     #[cold]
     pub fn turn<M: Memory>(&mut self, engine: &mut Engine<M>, now: Instant) -> Vec<Finding> {
         self.try_used(engine);
-        let expects = self.checks.under_way > 0 || self.awaits;
+        let expects = self.checks.are_awaited() || self.awaits;
         let found = if expects { self.listen(engine, now) } else { Vec::new() };
         // What has come has been heard, however late we were called: a process that lives is not called ended
         // because we had no time to be told.
         self.awaits &= now < self.listens_until;
-        let expects = self.checks.under_way > 0 || self.awaits;
+        let expects = self.checks.are_awaited() || self.awaits;
         let is_idle = self.checks.untried.is_empty() && !expects;
         self.due = if self.local.is_none() || is_idle { NEVER } else { now + LOOK };
         found
@@ -279,10 +287,17 @@ impl Watch {
                     engine.handle_ended(EndpointId::from_raw(id), now)
                 }
                 Some(Reply::Checked { id, short, long }) => {
-                    self.checks.under_way = self.checks.under_way.saturating_sub(1);
+                    if !self.checks.waiting.remove(&id) {
+                        self.checks.under_way = self.checks.under_way.saturating_sub(1);
+                    }
                     let endpoint = EndpointId::from_raw(id);
                     let facts = engine.peer(endpoint).filter(|facts| facts.alive);
                     found.extend(facts.and_then(|facts| self.judge(endpoint, &facts, short, long)));
+                }
+                Some(Reply::Waiting { id }) => {
+                    if self.checks.waiting.insert(id) {
+                        self.checks.under_way = self.checks.under_way.saturating_sub(1);
+                    }
                 }
                 Some(Reply::Joined { .. }) | None => {}
             }

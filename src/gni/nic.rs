@@ -427,7 +427,11 @@ impl Drop for Nic {
 
 /// Where no process of this number is to be seen, it may be one of another PID namespace, or hidden, and nothing is known of it.
 fn seen(why: Error, pid: u32) -> Error {
-    let is_seen = || pid != 0 && (has_ended(pid) || std::path::Path::new(&format!("/proc/{pid}")).exists());
+    let is_gone = |pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
+    let is_seen = || {
+        let process = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
+        process.is_some_and(is_gone) || pid != 0 && std::path::Path::new(&format!("/proc/{pid}")).exists()
+    };
     if why != Error::NotFound || is_seen() { why } else { Error::Unreachable }
 }
 

@@ -35,6 +35,7 @@ mod tests {
         assert!(another.as_raw_fd() > libc::STDERR_FILENO);
         // SAFETY: a child has a table of its own, and calls nothing but what may be called after fork(2).
         let child = unsafe { libc::fork() };
+        assert!(child >= 0);
         if child == 0 {
             // SAFETY: takes a number; nobody else here has it.
             unsafe { libc::close(libc::STDIN_FILENO) };

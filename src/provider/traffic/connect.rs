@@ -283,7 +283,7 @@ impl Traffic {
         let is_far = there.mailbox.as_ref().is_some_and(|mailbox| mailbox.number().is_some());
         if let Some(vc) = there.vc {
             let _ = self.engine.close(vc, sent, now);
-            self.disconnect(slot, peer, false);
+            self.disconnect(slot, peer, gone == Gone::Whole && !is_far);
         }
         self.moved += 1;
         self.fail(slot, peer, code, if is_far { Gone::Whole } else { gone });

@@ -117,7 +117,7 @@ struct Errand {
     refused: bool,
     /// A call, where there is one.
     line: Option<Line>,
-    /// Who asks has been told that this takes long.
+    /// It goes on after its last try, and who asks has been told so.
     waits: bool,
     /// Who wants to know, and what they call it.
     askers: Vec<(ClientId, u64)>,
@@ -348,7 +348,7 @@ impl Checker {
             if here { self.counts.answers += 1 } else { self.counts.forged += 1 }
         }
         errand.line = Some(Line::Over);
-        if errand.left == 0 {
+        if errand.left == 0 || errand.waits {
             errand.left = AFTER_CALL;
             self.schedule(nonce, now);
         }
@@ -463,6 +463,7 @@ impl Checker {
                 let waiting = errand.askers.iter().map(|&(client, id)| (client, Reply::Waiting { id }));
                 self.outputs.extend(waiting.map(|(client, reply)| Output::Reply { client, reply }));
             }
+            errand.waits &= waits;
             if is_unheard && errand.line.is_none() && (1..=CALLED).contains(&errand.left) {
                 errand.line = Some(Line::Calling);
                 let (socket, to, _) = errand.aim;

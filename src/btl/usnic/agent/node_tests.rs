@@ -85,9 +85,13 @@ impl Peer {
 
     fn stop(&self) {
         self.signal(Signal::STOP);
-        // What was sent has not happened yet.
-        let stat = format!("/proc/{}/stat", self.child.id());
-        let is_stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+        // What was sent has not happened yet, and not to all threads at once.
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_at_rest = |thread: io::Result<std::fs::DirEntry>| {
+            let stat = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+            stat.is_ok_and(|stat| stat.contains(") T "))
+        };
+        let is_stopped = || std::fs::read_dir(&threads).expect("its threads").all(is_at_rest);
         while !is_stopped() {
             std::thread::yield_now();
         }
@@ -206,6 +210,7 @@ fn calls_are_answered_by_who_runs_and_wait_while_all_are_stopped() {
     let said = |body| Message { nonce: 7, body }.emit(&key);
     let call = || {
         let mut stream = TcpStream::connect((HOME, port)).expect("taken");
+        stream.set_read_timeout(Some(WATCHDOG)).expect("a stream");
         stream.write_all(&said(Body::Call)).expect("said");
         stream
     };

@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const ANSWERS: Duration = Duration::from_secs(1);
 /// Checks that are under way at a time, so that no agent is flooded and no answer finds no room.
 const CHECKS: usize = 64;
+/// Those that wait for who is stopped: each answer needs room, and each other agent a connection.
+const WAITING: usize = 256;
 /// Peers looked at in one turn.
 const PEERS: usize = 64;
 
@@ -231,7 +233,8 @@ impl Watch {
             // Whoever is forgotten, closed or lost is checked no more.
             let facts = engine.peer(endpoint).filter(|facts| facts.alive);
             let (Some(facts), Some(contact)) = (facts, self.contacts.get(&endpoint)) else { continue };
-            if !facts.used || self.checks.under_way >= CHECKS {
+            let is_full = self.checks.under_way >= CHECKS || self.checks.waiting.len() >= WAITING;
+            if !facts.used || is_full {
                 self.checks.untried.push_back(endpoint);
                 continue;
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::descriptor::beyond_standard;
+use crate::sync::descriptor::beyond_standard;
 use crate::sync::fork::Own;
 
 /// A host that answers nothing any more is asked after so long a time, so often, and so many times.

@@ -5,7 +5,7 @@
 //! Two links fill the trait: `socket` (kernel UDP) and `fabric` (libfabric); for tests, the simulator has
 //! a third.
 //!
-//! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes; `call`, connections; `descriptor`, which numbers they have;
+//! Beside them is what the agents of nodes need, which is no link: `probe`, sockets to those of other nodes; `call`, connections;
 //! `stream`, bytes of a connection; `sender`, datagrams within a node and whose they are;
 //! `folder`, where the processes of a node find each other and see who lives; `local`, records between
 //! them; `wait` for all of them.
@@ -20,7 +20,6 @@ mod call;
 mod clock;
 mod coalescer;
 mod control;
-mod descriptor;
 mod device;
 mod fabric;
 mod folder;
@@ -59,7 +58,6 @@ mod socket_tests;
 
 pub use call::{Call, Calls};
 pub use clock::{Arrivals, Clock};
-pub use descriptor::beyond_standard;
 pub use device::has_usnic;
 pub use fabric::{Fabric, interface_of, offers};
 pub use folder::{Folder, Held, Turn, replace, user};

@@ -127,9 +127,9 @@ pub(super) fn input(error: &std::io::Error) -> Error {
     Error::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// See [`link::beyond_standard`](crate::link::beyond_standard).
+/// See [`sync::descriptor::beyond_standard`](crate::sync::descriptor::beyond_standard).
 pub(super) fn beyond_standard(file: OwnedFd) -> Result<OwnedFd> {
-    crate::link::beyond_standard(file).map_err(|error| input(&error))
+    crate::sync::descriptor::beyond_standard(file).map_err(|error| input(&error))
 }
 
 /// Makes a file of so many bytes in memory, which never gets shorter, and says how peers find it. The nonce is to be written

@@ -764,6 +764,17 @@ static void heirs(void)
     wire[0] = -1;
 }
 
+/* The child goes on as another program until its input ends, which is now. */
+static void let_go(void)
+{
+    IS(waitpid(child, NULL, WNOHANG), 0);
+    close(life[1]);
+    NEED(waitpid(child, NULL, 0) != child);
+    child = 0;
+    close(wire[0]);
+    wire[0] = -1;
+}
+
 /* A peer that goes on as another program, under its number: it is gone, and nothing is read of what it has told of. */
 static void successors(void)
 {
@@ -789,13 +800,7 @@ static void successors(void)
     HOLDS(next_error(here->rx).op_context == &in[2]);
     if (fi_tsend(here->ep, out, 8, NULL, here->peer, 4, &out[2]) == 0)
         HOLDS(next_error(here->tx).op_context == &out[2]);
-    IS(waitpid(child, NULL, WNOHANG), 0);
-    /* That is what the program goes on until. */
-    close(life[1]);
-    NEED(waitpid(child, NULL, 0) != child);
-    child = 0;
-    close(wire[0]);
-    wire[0] = -1;
+    let_go();
 }
 
 /* A peer that has asked for a connection and goes on as another program before it is answered. */
@@ -819,12 +824,7 @@ static void hasty(void)
     IS(next_error(here->rx).err, FI_ECONNRESET);
     POST(fi_trecv(here->ep, late, 8, NULL, here->peer, 1, 0, late));
     HOLDS(next_error(here->rx).op_context == late);
-    IS(waitpid(child, NULL, WNOHANG), 0);
-    close(life[1]);
-    NEED(waitpid(child, NULL, 0) != child);
-    child = 0;
-    close(wire[0]);
-    wire[0] = -1;
+    let_go();
 }
 
 /* What was sent reaches a peer that looks later, though the sender has closed everything. */

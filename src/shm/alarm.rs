@@ -108,7 +108,7 @@ impl Bell {
     /// That of the segment of a process.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is none, or not any more; why it cannot be opened.
+    /// [`NotFound`](crate::error::Error::NotFound) when there is none, or not any more; why it cannot be opened.
     pub fn of_peer(shared: &Shared, pid: u32) -> Result<Self> {
         // Open for reading, too, it is never without a reader: that would be a signal.
         let pipe = PIPE.open(shared, pid, true)?;

@@ -121,10 +121,12 @@ growth=short
 leaks=full settings=()
 # job LINE PROGRAM ARGUMENT…: in all ways, with what is set; it must say `PASS`, or what `answer` is, and leave no file.
 job() {
-    local text=$1 program=$2 way folder line status left
+    local text=$1 program=$2 way folder line status left sanitizer=detect_leaks=1:handle_segv=0
     local -a runner
     shift 2
     ways_of "$2"
+    # Of the quarter of a gigabyte that AddressSanitizer keeps of what was freed, each of three hundred children gets the page tables.
+    [ "$2" != forked ] || sanitizer=$sanitizer:quarantine_size_mb=8
     for way in ${HAWSER_CAPI_WAYS:-$ways}; do
         line="$text, $way"
         wanted "$line" || continue
@@ -135,7 +137,7 @@ job() {
         fi
         log=$work/$(tr -c 'a-z0-9\n' - <<<"$line").log
         c-tests/patience.sh 120 "${there[@]}" env TMPDIR="$root/$work/tmp" XDG_RUNTIME_DIR= PMIX_SERVER_TMPDIR= \
-            ASAN_OPTIONS=detect_leaks=1:handle_segv=0 ${settings[@]+"${settings[@]}"} "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
+            ASAN_OPTIONS=$sanitizer ${settings[@]+"${settings[@]}"} "${runner[@]}" "$root/$work/$folder/$program" "$@" >"$log" 2>&1 </dev/null
         status=$?
         # But the lock of the user's folder, which is for all jobs.
         left=$(find "$work/tmp" -mindepth 2 ! -path "*/hawser-$(id -u)/door")
